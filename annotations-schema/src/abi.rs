@@ -1,0 +1,205 @@
+//! What instrumented code, the runtime and the recorder must agree on, byte for byte.
+//!
+//! This file is compiled twice: into this crate, and (by `#[path]`) into the runtime, which has no
+//! standard library and no dependencies. It therefore uses `core` only and holds plain constants and
+//! `repr(C)` structs.
+//!
+//! # The software probe
+//!
+//! The `%gs` base of every recording thread points at a control page. Its first words are:
+//!
+//! | offset | content |
+//! |---|---|
+//! | [`GS_CURSOR`] | cursor: address of the next free slot. Rings live below 4 GiB, so the upper half is always zero and 32-bit operations on it are exact |
+//! | [`GS_SPILL`] … | [`SPILL_SLOTS`] 8-byte places where a probe keeps a register that it borrows |
+//!
+//! A *region* is a straight piece of a basic block with no call, system call or repeated string
+//! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region. The cursor is
+//! advanced once, right after the region's last record is written (*commit*). Until then the slots
+//! before the probe are *in flight*; [`ProbeState`] says how many there are, which register holds the
+//! slot base, and where borrowed registers were saved, for every instruction boundary of the clone.
+//! No probe touches flags, the stack or the red zone.
+//!
+//! A store to a slot may hit the guard page behind the ring. The runtime's SIGSEGV handler then hands
+//! the full part on, and *rebases* the region: the new base is chosen so that the faulting slot comes
+//! first in the new ring (`base = start - 16*slots_done`), and the store is run again.
+
+/// Offset of the cursor from the `%gs` base, bytes.
+pub const GS_CURSOR: u32 = 0;
+/// Offset of the first spill place from the `%gs` base, bytes. Places are 8 bytes apart.
+pub const GS_SPILL: u32 = 8;
+/// Number of spill places.
+pub const SPILL_SLOTS: usize = 8;
+/// Size of one slot, bytes.
+pub const SLOT_BYTES: usize = 16;
+/// Offset of the payload inside a slot.
+pub const SLOT_PAYLOAD: usize = 0;
+/// Offset of the record id inside a slot.
+pub const SLOT_ID: usize = 8;
+/// Upper bound of the slots of one region, so that a ring can be sized to hold a region.
+pub const MAX_REGION_SLOTS: usize = 64;
+
+/// One 16-byte slot as a plain record has it.
+///
+/// Records of several slots (gathers) have `payload` and `id` in the first; the others are 16 raw
+/// bytes each, e.g. the index vector.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// What the probe saw: a register or an effective address.
+    pub payload: u64,
+    /// [`ModuleNote::id_first`] plus the module's record number, or one of the `MARK_*` ids.
+    pub id: u32,
+    /// Not written by probes; the signal number in [`MARK_SIGNAL_ENTER`].
+    pub aux: u32,
+}
+
+/// Ids from here on are markers that the runtime writes; modules never use them.
+pub const MARK_FIRST: u32 = 0xffff_ff00;
+/// A handler of the program starts. Payload: address (run time) of the original instruction that was
+/// interrupted, i.e. the next to run. `aux`: signal number. The slots of a region in flight stand before it.
+pub const MARK_SIGNAL_ENTER: u32 = MARK_FIRST;
+/// The handler returned and the interrupted region goes on where it was.
+pub const MARK_SIGNAL_RETURN: u32 = MARK_FIRST + 1;
+/// The region in flight was given up (context changed by the handler, thread killed). Payload as in
+/// [`MARK_SIGNAL_ENTER`].
+pub const MARK_CUT: u32 = MARK_FIRST + 2;
+
+/// ELF note name that marks an instrumented file (with the terminating zero).
+pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
+/// ELF note type whose descriptor is a [`ModuleNote`].
+pub const NOTE_MODULE: u32 = 1;
+/// Version of [`ModuleNote`] and of the probe ABI.
+pub const ABI_VERSION: u32 = 1;
+/// Flavour: records are written through `%gs`.
+pub const FLAVOUR_SOFT: u32 = 1;
+/// Flavour: records are `ptwrite` packets.
+pub const FLAVOUR_PT: u32 = 2;
+
+/// Descriptor of the note in an instrumented file; it is mapped with the clone. All addresses are
+/// link-time virtual addresses; add the module's load bias.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModuleNote {
+    /// [`ABI_VERSION`].
+    pub version: u32,
+    /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
+    pub flavour: u32,
+    /// First record id of this module. Modules take disjoint ranges of the 32-bit id space, chosen by
+    /// the file's hash (or in a row for files instrumented together).
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// The clone's code.
+    pub clone_start: u64,
+    /// End (exclusive) of the clone's code.
+    pub clone_end: u64,
+    /// Array of [`Patch`]. In the soft flavour the runtime installs them before the module's
+    /// constructors run; in the PT flavour they are in the file already.
+    pub patches: u64,
+    /// Number of patches.
+    pub patch_count: u64,
+    /// Zero-terminated path of the sidecar, or 0: then it is the module's path plus `.mgza`.
+    pub sidecar_path: u64,
+    /// Same as [`Prelude::id`] in the sidecar that belongs to this file.
+    pub sidecar_id: [u8; 16],
+}
+
+/// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// Address of the first byte to overwrite.
+    pub at: u32,
+    /// Jump target in the clone.
+    pub to: u32,
+}
+
+/// First four bytes of a sidecar.
+pub const SIDECAR_MAGIC: [u8; 4] = *b"MGZA";
+/// Version of the sidecar format.
+pub const SIDECAR_VERSION: u32 = 1;
+
+/// The first bytes of a sidecar, so that the runtime can find the address map without reading JSON.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prelude {
+    /// [`SIDECAR_MAGIC`].
+    pub magic: [u8; 4],
+    /// [`SIDECAR_VERSION`].
+    pub version: u32,
+    /// Random-looking identity: hash of the input and of the options.
+    pub id: [u8; 16],
+    /// Length of the JSON header that follows this struct, bytes.
+    pub header_len: u64,
+    /// File offset of the address map (8-byte aligned, uncompressed), see [`MapHeader`].
+    pub map_offset: u64,
+    /// Length of the address map, bytes.
+    pub map_len: u64,
+}
+
+/// Start of the address map: then `functions` × [`MapFunction`] (sorted by `clone_start`), then
+/// `states` × [`ProbeState`], then `stream_len` bytes.
+///
+/// # The stream
+///
+/// Per function, from `clone_start`/`orig_start` on, one byte per clone instruction: low nibble = its
+/// length in the clone (1–15), high nibble = length of the original instruction that it stands for, or
+/// 0 for an inserted instruction, which belongs to the original instruction that follows. Bytes with a
+/// low nibble of 0: `0x00` is followed by a LEB128 state number that holds from the next boundary on
+/// (each function starts in state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapHeader {
+    /// Number of [`MapFunction`]s.
+    pub functions: u32,
+    /// Number of [`ProbeState`]s. State 0 is always [`ProbeState::IDLE`].
+    pub states: u32,
+    /// Length of the stream, bytes.
+    pub stream_len: u64,
+}
+
+/// One function in the address map. Link-time addresses (below 4 GiB).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapFunction {
+    /// First byte of the clone.
+    pub clone_start: u32,
+    /// End (exclusive) of the clone.
+    pub clone_end: u32,
+    /// First byte of the original.
+    pub orig_start: u32,
+    /// Offset of the function's bytes in the stream; they end where `clone_end` is reached.
+    pub stream: u32,
+}
+
+/// "No register" in [`ProbeState`].
+pub const NO_REG: u8 = 0xff;
+
+/// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
+/// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProbeState {
+    /// Slots of the region in flight that are completely written; 0 after the commit.
+    pub slots_done: u8,
+    /// Register that holds the slot base (plus `16*base_ahead`), or [`NO_REG`].
+    pub base_reg: u8,
+    /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
+    pub base_ahead: u8,
+    /// Zero.
+    pub reserved: u8,
+    /// Borrowed registers whose true value is in a spill place: `(register, place)`.
+    pub saved: [[u8; 2]; 6],
+}
+
+impl ProbeState {
+    /// No region in flight, nothing borrowed.
+    pub const IDLE: ProbeState = ProbeState {
+        slots_done: 0,
+        base_reg: NO_REG,
+        base_ahead: 0,
+        reserved: 0,
+        saved: [[NO_REG, NO_REG]; 6],
+    };
+}

@@ -1,0 +1,405 @@
+//! Columns on disk: each field of a table is one little-endian array, compressed by zstd.
+
+use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
+use crate::sidecar::{Column, Function, Gather, Header, Location, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
+use std::io::Write;
+use std::path::Path;
+
+/// Declares a table's row type and its conversion to and from columns.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident, )* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $( $(#[$fdoc])* pub $field: $ty, )* }
+
+        impl crate::columns::Row for $name {
+            const FIELDS: &'static [(&'static str, &'static str)] = &[ $( (stringify!($field), stringify!($ty)), )* ];
+            fn encode(rows: &[Self], field: usize, out: &mut Vec<u8>) {
+                let mut at = 0;
+                $( if field == at { for row in rows { out.extend_from_slice(&row.$field.to_le_bytes()); } return; } at += 1; )*
+                let _ = at;
+            }
+            fn decode(rows: &mut [Self], field: usize, bytes: &[u8]) {
+                let mut at = 0;
+                $( if field == at {
+                    for (row, chunk) in rows.iter_mut().zip(bytes.chunks_exact(size_of::<$ty>())) {
+                        row.$field = <$ty>::from_le_bytes(chunk.try_into().expect("chunks_exact gives this length"));
+                    }
+                    return;
+                } at += 1; )*
+                let _ = at;
+            }
+        }
+    };
+}
+pub(crate) use table;
+
+/// A table row that can be taken apart into columns.
+pub(crate) trait Row: Default + Clone {
+    /// Names and types of the fields.
+    const FIELDS: &'static [(&'static str, &'static str)];
+    /// Appends one field of all rows.
+    fn encode(rows: &[Self], field: usize, out: &mut Vec<u8>);
+    /// Sets one field of all rows.
+    fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);
+}
+
+fn width(kind: &str) -> Option<usize> {
+    Some(match kind {
+        "u8" => 1,
+        "u32" => 4,
+        "u64" | "i64" => 8,
+        _ => return None,
+    })
+}
+
+/// Upper bound for the raw size of one column: guards against absurd headers.
+const MAX_COLUMN: u64 = 1 << 34;
+
+struct Body {
+    bytes: Vec<u8>,
+    columns: Vec<Column>,
+}
+
+impl Body {
+    fn add(&mut self, table: &str, name: &str, kind: &str, rows: usize, raw: &[u8], compress: bool) -> std::io::Result<()> {
+        while !self.bytes.len().is_multiple_of(8) {
+            self.bytes.push(0);
+        }
+        let offset = self.bytes.len() as u64;
+        if compress {
+            self.bytes.extend_from_slice(&zstd::bulk::compress(raw, 1)?);
+        } else {
+            self.bytes.extend_from_slice(raw);
+        }
+        self.columns.push(Column {
+            table: table.into(),
+            name: name.into(),
+            kind: kind.into(),
+            rows: rows as u64,
+            encoding: if compress { "zstd" } else { "raw" }.into(),
+            offset,
+            bytes: self.bytes.len() as u64 - offset,
+            raw_bytes: raw.len() as u64,
+        });
+        Ok(())
+    }
+
+    fn table<R: Row>(&mut self, table: &str, rows: &[R]) -> std::io::Result<()> {
+        for (i, (name, kind)) in R::FIELDS.iter().enumerate() {
+            let mut raw = Vec::with_capacity(rows.len() * width(kind).unwrap_or(8));
+            R::encode(rows, i, &mut raw);
+            self.add(table, name, kind, rows.len(), &raw, true)?;
+        }
+        Ok(())
+    }
+}
+
+struct Source<'a> {
+    body: &'a [u8],
+    columns: &'a [Column],
+}
+
+impl Source<'_> {
+    fn bytes(&self, column: &Column) -> Result<Vec<u8>, SidecarError> {
+        let what = || format!("column {}.{}", column.table, column.name);
+        let end = column.offset.checked_add(column.bytes).filter(|&e| e <= self.body.len() as u64);
+        let Some(end) = end else {
+            return Err(SidecarError::Damaged(format!("{} lies beyond the end of the file", what())));
+        };
+        if column.raw_bytes > MAX_COLUMN {
+            return Err(SidecarError::Damaged(format!("{} claims {} bytes", what(), column.raw_bytes)));
+        }
+        let stored = &self.body[column.offset as usize..end as usize];
+        let raw = match column.encoding.as_str() {
+            "raw" => stored.to_vec(),
+            "zstd" => {
+                let mut raw = Vec::new();
+                let mut decoder = zstd::stream::Decoder::new(stored).map_err(SidecarError::Io)?;
+                std::io::copy(&mut std::io::Read::take(&mut decoder, column.raw_bytes + 1), &mut raw)
+                    .map_err(|e| SidecarError::Damaged(format!("{}: {e}", what())))?;
+                raw
+            }
+            other => return Err(SidecarError::Damaged(format!("{} has unknown encoding {other:?}", what()))),
+        };
+        if raw.len() as u64 != column.raw_bytes {
+            return Err(SidecarError::Damaged(format!("{} has the wrong length", what())));
+        }
+        Ok(raw)
+    }
+
+    fn find(&self, table: &str, name: &str) -> Result<&Column, SidecarError> {
+        self.columns
+            .iter()
+            .find(|c| c.table == table && c.name == name)
+            .ok_or_else(|| SidecarError::Damaged(format!("column {table}.{name} is missing")))
+    }
+
+    fn table<R: Row>(&self, table: &str) -> Result<Vec<R>, SidecarError> {
+        let mut rows: Vec<R> = Vec::new();
+        for (i, (name, kind)) in R::FIELDS.iter().enumerate() {
+            let column = self.find(table, name)?;
+            let size = width(kind).unwrap_or(8) as u64;
+            if column.kind != *kind || column.rows.checked_mul(size) != Some(column.raw_bytes) {
+                return Err(SidecarError::Damaged(format!("column {table}.{name} does not match its description")));
+            }
+            let raw = self.bytes(column)?;
+            if i == 0 {
+                rows.resize(column.rows as usize, R::default());
+            } else if rows.len() as u64 != column.rows {
+                return Err(SidecarError::Damaged(format!("columns of {table} differ in length")));
+            }
+            R::decode(&mut rows, i, &raw);
+        }
+        Ok(rows)
+    }
+}
+
+impl Sidecar {
+    /// The file's bytes. `header.columns` is made here.
+    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        let mut body = Body { bytes: Vec::new(), columns: Vec::new() };
+        body.add("map", "map", "u8", self.map.len(), &self.map, false)?;
+        body.table("functions", &self.functions)?;
+        body.table("sites", &self.sites)?;
+        body.table("regions", &self.regions)?;
+        body.table("records", &self.records)?;
+        body.table("ptwrites", &self.ptwrites)?;
+        body.table("gathers", &self.gathers)?;
+        body.table("locations", &self.locations)?;
+        let mut strings = Vec::new();
+        for s in &self.strings {
+            strings.extend(s.bytes().filter(|&b| b != 0));
+            strings.push(0);
+        }
+        body.add("strings", "text", "utf8", self.strings.len(), &strings, true)?;
+        let header = Header {
+            format: "mgz-annotations".into(),
+            version: SIDECAR_VERSION,
+            columns: std::mem::take(&mut body.columns),
+            ..self.header.clone()
+        };
+        let mut json = serde_json::to_vec(&header)?;
+        while !(size_of::<Prelude>() + json.len()).is_multiple_of(8) {
+            json.push(b' ');
+        }
+        let map_offset = (size_of::<Prelude>() + json.len()) as u64 + header.columns[0].offset;
+        let mut out = Vec::with_capacity(size_of::<Prelude>() + json.len() + body.bytes.len());
+        out.extend_from_slice(&SIDECAR_MAGIC);
+        out.extend_from_slice(&SIDECAR_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.id);
+        out.extend_from_slice(&(json.len() as u64).to_le_bytes());
+        out.extend_from_slice(&map_offset.to_le_bytes());
+        out.extend_from_slice(&(self.map.len() as u64).to_le_bytes());
+        out.extend_from_slice(&json);
+        out.extend_from_slice(&body.bytes);
+        Ok(out)
+    }
+
+    /// Writes the file. A file that exists is replaced only once the new one is complete.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        let bytes = self.to_bytes()?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".tmp{}", std::process::id()));
+        let temporary = std::path::PathBuf::from(name);
+        let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(&bytes));
+        let done = written.and_then(|()| std::fs::rename(&temporary, path));
+        if done.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        done
+    }
+
+    /// Reads a file and checks every index in it.
+    pub fn read(path: &Path) -> Result<Sidecar, SidecarError> {
+        let file = std::fs::File::open(path)?;
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input.
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        Sidecar::from_bytes(&map)
+    }
+
+    /// Reads only the prelude and the header: cheap identity check.
+    pub fn read_header(path: &Path) -> Result<([u8; 16], Header), SidecarError> {
+        let file = std::fs::File::open(path)?;
+        // SAFETY: as in `read`.
+        let map = unsafe { memmap2::Mmap::map(&file)? };
+        split(&map).map(|(id, header, _)| (id, header))
+    }
+
+    /// Parses the bytes of a sidecar and checks every index in it.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Sidecar, SidecarError> {
+        let (id, header, body) = split(bytes)?;
+        let columns = header.columns.clone();
+        let source = Source { body, columns: &columns };
+        let text = source.bytes(source.find("strings", "text")?)?;
+        let mut strings: Vec<String> = text.split(|&b| b == 0).map(|s| String::from_utf8_lossy(s).into_owned()).collect();
+        strings.pop();
+        let sidecar = Sidecar {
+            id,
+            header,
+            functions: source.table::<Function>("functions")?,
+            sites: source.table::<Site>("sites")?,
+            regions: source.table::<Region>("regions")?,
+            records: source.table::<Record>("records")?,
+            ptwrites: source.table::<PtWrite>("ptwrites")?,
+            gathers: source.table::<Gather>("gathers")?,
+            locations: source.table::<Location>("locations")?,
+            strings,
+            map: source.bytes(source.find("map", "map")?)?,
+        };
+        sidecar.check()?;
+        Ok(sidecar)
+    }
+
+    /// Checks that all indices lie inside their tables, so that readers may follow them.
+    fn check(&self) -> Result<(), SidecarError> {
+        let bad = |what: &str, i: usize| Err(SidecarError::Damaged(format!("{what} {i} points outside its table")));
+        let within = |index: u32, len: usize| (index as usize) < len;
+        let within_or_none = |index: u32, len: usize| index == NONE || (index as usize) < len;
+        let range = |first: u32, count: u32, len: usize| u64::from(first) + u64::from(count) <= len as u64;
+        for (i, s) in self.sites.iter().enumerate() {
+            let fits = within(s.function, self.functions.len())
+                && within_or_none(s.region, self.regions.len())
+                && within_or_none(s.location, self.locations.len())
+                && s.class <= 2
+                && SiteKind::from_u8(s.kind).is_some();
+            if !fits {
+                return bad("site", i);
+            }
+            if s.region != NONE {
+                let records = self.regions[s.region as usize].record_count;
+                let inside = |r: u8, extra: u32| r == NO_RECORD || u32::from(r) + extra < records;
+                let until = u32::from(s.kind == SiteKind::StringUntil as u8);
+                if !inside(s.a, 0) || !inside(s.b, until) {
+                    return bad("record of site", i);
+                }
+            }
+        }
+        for (i, r) in self.regions.iter().enumerate() {
+            if !within(r.function, self.functions.len())
+                || !range(r.first_record, r.record_count, self.records.len())
+                || !range(r.first_site, r.site_count, self.sites.len())
+            {
+                return bad("region", i);
+            }
+        }
+        for (i, r) in self.records.iter().enumerate() {
+            let Some(region) = self.regions.get(r.region as usize) else {
+                return bad("record", i);
+            };
+            let inside = (i as u64).wrapping_sub(u64::from(region.first_record)) < u64::from(region.record_count);
+            if !inside || r.slots == 0 || r.slots as usize > crate::abi::MAX_REGION_SLOTS {
+                return bad("record", i);
+            }
+        }
+        for (i, p) in self.ptwrites.iter().enumerate() {
+            if !within(p.record, self.records.len()) {
+                return bad("ptwrite", i);
+            }
+        }
+        for (i, g) in self.gathers.iter().enumerate() {
+            if !within(g.site, self.sites.len()) || g.lanes > 64 || g.mask_bytes > 8 || g.index_bytes > 512 {
+                return bad("gather", i);
+            }
+        }
+        for (i, l) in self.locations.iter().enumerate() {
+            // The chain must end: a location is inlined into an earlier one only.
+            if l.inlined_into != NONE && l.inlined_into as usize >= i {
+                return bad("location", i);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Splits a file into identity, header and body.
+fn split(bytes: &[u8]) -> Result<([u8; 16], Header, &[u8]), SidecarError> {
+    if bytes.get(..4) != Some(&SIDECAR_MAGIC[..]) {
+        return Err(SidecarError::NotASidecar);
+    }
+    let word = |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
+    let cut = || SidecarError::Damaged("it is cut off inside its header".into());
+    let version = u32::from_le_bytes(bytes.get(4..8).ok_or_else(cut)?.try_into().expect("four bytes"));
+    if version != SIDECAR_VERSION {
+        return Err(SidecarError::Version { found: version });
+    }
+    let id: [u8; 16] = bytes.get(8..24).ok_or_else(cut)?.try_into().expect("sixteen bytes");
+    let header_len = word(24).ok_or_else(cut)?;
+    let start = size_of::<Prelude>();
+    let end = usize::try_from(header_len).ok().and_then(|l| l.checked_add(start)).filter(|&e| e <= bytes.len()).ok_or_else(cut)?;
+    let header: Header =
+        serde_json::from_slice(&bytes[start..end]).map_err(|e| SidecarError::Damaged(format!("its header is not valid JSON ({e})")))?;
+    Ok((id, header, &bytes[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sidecar::SiteFlags;
+
+    fn small() -> Sidecar {
+        Sidecar {
+            id: [7; 16],
+            header: Header { flavour: "soft".into(), ..Header::default() },
+            functions: vec![Function { name: 0, left: NONE, start: 0x1000, end: 0x1100, clone_start: 0x9000, clone_end: 0x9200 }],
+            sites: vec![Site { region: 0, location: 1, size: 8, ip: 0x1004, kind: 0, class: 2, a: 0, b: NO_RECORD, flags: SiteFlags::RMW, ..Site::default() }],
+            regions: vec![Region { record_count: 1, site_count: 1, ..Region::default() }],
+            records: vec![Record { slots: 1, ..Record::default() }],
+            locations: vec![
+                Location { function: 0, file: 1, line: 3, inlined_into: NONE },
+                Location { function: 0, file: 1, line: 4, inlined_into: 0 },
+            ],
+            strings: vec!["main".into(), "a.c".into()],
+            map: vec![1, 2, 3],
+            ..Sidecar::default()
+        }
+    }
+
+    #[test]
+    fn a_sidecar_survives_the_round_trip() {
+        let before = small();
+        let after = Sidecar::from_bytes(&before.to_bytes().unwrap()).unwrap();
+        assert_eq!(after.sites, before.sites);
+        assert_eq!(after.functions, before.functions);
+        assert_eq!(after.regions, before.regions);
+        assert_eq!(after.locations, before.locations);
+        assert_eq!(after.strings, before.strings);
+        assert_eq!(after.map, before.map);
+        assert_eq!(after.id, before.id);
+    }
+
+    #[test]
+    fn the_prelude_points_at_the_map() {
+        let bytes = small().to_bytes().unwrap();
+        let offset = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+        assert_eq!(offset % 8, 0);
+        assert_eq!(&bytes[offset..offset + 3], &[1, 2, 3]);
+    }
+
+    #[test]
+    fn a_wild_index_is_refused() {
+        let mut wild = small();
+        wild.sites[0].function = 5;
+        let error = Sidecar::from_bytes(&wild.to_bytes().unwrap()).unwrap_err();
+        assert!(matches!(error, SidecarError::Damaged(_)), "{error}");
+    }
+
+    #[test]
+    fn every_truncation_is_an_error() {
+        let bytes = small().to_bytes().unwrap();
+        for len in 0..bytes.len() {
+            assert!(Sidecar::from_bytes(&bytes[..len]).is_err(), "{len} of {} bytes were accepted", bytes.len());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_damage_makes_the_reader_panic(at in 0usize..4096, value: u8) {
+            let mut bytes = small().to_bytes().unwrap();
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = Sidecar::from_bytes(&bytes);
+        }
+    }
+}

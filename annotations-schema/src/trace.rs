@@ -1,0 +1,144 @@
+//! The trace folder: manifest types and the names of files and columns.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the trace format, in `manifest.json` as `version`.
+pub const TRACE_VERSION: u32 = 1;
+/// `format` in `manifest.json`.
+pub const TRACE_FORMAT: &str = "mgz-trace";
+/// File that makes a folder a trace.
+pub const MANIFEST: &str = "manifest.json";
+/// Folder of the sample rows.
+pub const SAMPLES_DIR: &str = "samples";
+/// Folder of what `full` writes while the program runs.
+pub const SPILL_DIR: &str = "spill";
+/// Folder of the sidecars.
+pub const ANNOTATIONS_DIR: &str = "annotations";
+
+/// Columns of `samples/*.parquet`, in order, with their Arrow types. Rows are sorted by process,
+/// thread, seq.
+pub const COLUMNS: [(&str, &str); 13] = [
+    ("process", "u32"),
+    ("thread", "u32"),
+    ("seq", "u64"),
+    ("sample", "u32"),
+    ("time_ns", "u64"),
+    ("module", "u16"),
+    ("ip", "u64"),
+    ("site", "u32"),
+    ("address", "u64"),
+    ("size", "u32"),
+    ("class", "u8"),
+    ("store", "bool"),
+    ("implied_const", "u16"),
+];
+
+/// `manifest.json`. Unknown keys are ignored on reading, so that minor additions keep the version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// [`TRACE_FORMAT`].
+    pub format: String,
+    /// [`TRACE_VERSION`].
+    pub version: u32,
+    /// Name and version of the program that wrote the trace.
+    pub tool: String,
+    /// The traced command line.
+    pub command: Vec<String>,
+    /// Start of the run: RFC 3339, UTC.
+    pub started: String,
+    /// Host name.
+    pub host: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// `soft` or `pt`.
+    pub backend: String,
+    /// `full`, `ring` or `burst`.
+    pub mode: String,
+    /// What starts a sample, e.g. `records`.
+    pub trigger: String,
+    /// Unit of `period` and `window`: `records`.
+    pub unit: String,
+    /// Records from one window's end to the next window's end (w + z); 0 in `full`.
+    pub period: u64,
+    /// Records in a window (w); 0 in `full`.
+    pub window: u64,
+    /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
+    /// `partial` (something is missing; see `problems`).
+    pub state: String,
+    /// How the program ended, e.g. `exit 0`, `signal 9`; empty while it runs.
+    pub program_status: String,
+    /// Wall-clock time of the run, seconds.
+    pub wall_seconds: f64,
+    /// Traced files.
+    pub modules: Vec<Module>,
+    /// Traced threads.
+    pub threads: Vec<Thread>,
+    /// Counts over all threads.
+    pub totals: Totals,
+    /// Sentences for the user about what is missing and why.
+    pub problems: Vec<String>,
+}
+
+/// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module` column.
+/// The same file loaded at the same address by several processes is one entry.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Module {
+    /// Path of the instrumented file.
+    pub path: String,
+    /// GNU build id, hex; empty if there is none.
+    pub build_id: String,
+    /// Load bias: run-time address minus link-time address.
+    pub bias: u64,
+    /// Sidecar, relative to the trace folder (`annotations/….mgza`).
+    pub sidecar: String,
+    /// [`crate::abi::Prelude::id`] in hex.
+    pub sidecar_id: String,
+}
+
+/// A traced thread.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Records that its probes wrote (in `ring`, also those that were overwritten).
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Rows in `samples/`.
+    pub rows: u64,
+    /// Samples (windows).
+    pub samples: u64,
+}
+
+/// Counts over the whole trace.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Records that probes wrote, kept or not.
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Executed loads (rows plus implied Constants), if known: in `full`.
+    pub loads_executed: Option<u64>,
+    /// The same where it is only an estimate from the kept windows.
+    pub loads_executed_estimate: Option<f64>,
+    /// Rows in `samples/`.
+    pub rows: u64,
+    /// Sum of `implied_const` over all rows.
+    pub implied_const: u64,
+    /// Samples (windows).
+    pub samples: u64,
+    /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
+    pub truncated_windows: std::collections::BTreeMap<String, u64>,
+    /// Data that was lost, by cause; records or loads as the key says.
+    pub dropped: std::collections::BTreeMap<String, u64>,
+    /// Bytes of `samples/`.
+    pub sample_bytes: u64,
+    /// Bytes of `spill/` when the program ended.
+    pub spill_bytes: u64,
+}

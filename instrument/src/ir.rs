@@ -1,0 +1,263 @@
+//! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording plan.
+//!
+//! Analysis (`functions`, `disasm`, `cfg`, `tables`, `liveness`, `loops`, `dataflow`, `plan`) decides
+//! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
+//! semantics beyond what is written here.
+
+use iced_x86::Instruction;
+use std::ops::Range;
+
+/// Index into [`Function::insns`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InsnId(pub u32);
+
+/// Index into [`Function::blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// Index into [`Program::functions`](crate::functions::Program).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub u32);
+
+/// A general purpose register by hardware number: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6,
+/// rdi 7, r8…r15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gpr(pub u8);
+
+/// A set of general purpose registers, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RegSet(pub u16);
+
+impl RegSet {
+    /// No register.
+    pub const EMPTY: RegSet = RegSet(0);
+    /// Whether `r` is in the set.
+    pub fn contains(self, r: Gpr) -> bool {
+        self.0 >> r.0 & 1 == 1
+    }
+    /// The set with `r`.
+    #[must_use]
+    pub fn with(self, r: Gpr) -> RegSet {
+        RegSet(self.0 | 1 << r.0)
+    }
+    /// The set without `r`.
+    #[must_use]
+    pub fn without(self, r: Gpr) -> RegSet {
+        RegSet(self.0 & !(1 << r.0))
+    }
+    /// Members, lowest number first.
+    pub fn iter(self) -> impl Iterator<Item = Gpr> {
+        (0..16u8).map(Gpr).filter(move |&r| self.contains(r))
+    }
+}
+
+/// A decoded instruction at its original place.
+#[derive(Clone, Debug)]
+pub struct Insn {
+    /// Link-time address.
+    pub ip: u64,
+    /// Length in bytes.
+    pub len: u8,
+    /// Decoded form (its own IP is `ip`).
+    pub inst: Instruction,
+    /// Registers that a probe standing right before this instruction may overwrite: their values are
+    /// dead there, on every path, exceptions and IPA register allocation included. Never rsp.
+    pub dead: RegSet,
+}
+
+/// A basic block: instructions that follow each other in memory. Control may enter only at the first.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its instructions.
+    pub insns: Range<u32>,
+    /// Blocks of this function that may follow (fall-through, branch, jump table, landing pads of its calls).
+    pub succs: Vec<BlockId>,
+    /// Blocks of this function that may precede.
+    pub preds: Vec<BlockId>,
+    /// Entered from outside the function, by a table that was not understood, or by the unwinder.
+    pub external_entry: bool,
+}
+
+/// A jump table whose bound is certain. The clone reads a table of its own: emission copies it with
+/// clone targets and changes only the displacement of the instruction that loads the entry.
+#[derive(Clone, Debug)]
+pub struct JumpTable {
+    /// The instruction that loads the entry: `movslq (table,i,4)`, `mov table(,i,8)`, `jmp *table(,i,8)`.
+    pub load: InsnId,
+    /// The indirect jump.
+    pub jump: InsnId,
+    /// Link-time address of the original's first entry.
+    pub table: u64,
+    /// How entries are encoded.
+    pub form: TableForm,
+    /// Original targets, one per entry, in order; each is a block of this function.
+    pub targets: Vec<u64>,
+}
+
+/// Entry encoding of a [`JumpTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableForm {
+    /// 4 bytes, signed; target = `anchor` + entry (the anchor is the address that the code adds,
+    /// usually the table itself). The clone's entries are clone target − anchor.
+    Relative {
+        /// What the code adds to the entry.
+        anchor: u64,
+    },
+    /// 8-byte absolute addresses that no dynamic relocation touches (non-PIE).
+    Absolute8,
+}
+
+/// What a record's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// A register as it is.
+    Reg(Gpr),
+    /// The effective address of the memory operand of the instruction at [`RecordPlan::at`] (segment
+    /// base included for fs: it is read from `fs:[0]`).
+    Address,
+    /// Nothing: the id alone says what ran (static address). PT: any register.
+    Nothing,
+    /// Gather: base register plus displacement, then index vector and mask as raw slots; see
+    /// [`mgz_annotations_schema::sidecar::Gather`].
+    Gather,
+}
+
+/// One record of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordPlan {
+    /// The probe stands before this instruction…
+    pub at: InsnId,
+    /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its region).
+    pub after: bool,
+    /// What it holds.
+    pub payload: Payload,
+    /// Slots it takes (1 but for gathers).
+    pub slots: u8,
+}
+
+/// One load (or store) of a region or outside of any. Fields as in
+/// [`mgz_annotations_schema::sidecar::Site`].
+#[derive(Clone, Copy, Debug)]
+pub struct SitePlan {
+    /// The instruction.
+    pub insn: InsnId,
+    /// `CLASS_*`.
+    pub class: u8,
+    /// Address formula.
+    pub kind: mgz_annotations_schema::sidecar::SiteKind,
+    /// `SiteFlags`.
+    pub flags: u8,
+    /// `reason::*`.
+    pub reason: u8,
+    /// Bytes per access (per element for strings and gathers).
+    pub size: u32,
+    /// Stride in bytes if `STRIDE_KNOWN`.
+    pub stride: i64,
+    /// Record inside the region or `NO_RECORD`.
+    pub a: u8,
+    /// Record inside the region or `NO_RECORD`.
+    pub b: u8,
+    /// Factor of `b`.
+    pub scale: u8,
+    /// Displacement in the formula.
+    pub disp: i64,
+}
+
+/// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,
+/// right after the last one.
+#[derive(Clone, Debug, Default)]
+pub struct RegionPlan {
+    /// Records in program order. May be empty (then all sites are unrecorded).
+    pub records: Vec<RecordPlan>,
+    /// Sites in program order.
+    pub sites: Vec<SitePlan>,
+    /// Number of `IMPLIED` sites.
+    pub implied_const: u32,
+}
+
+/// Gather geometry for the sidecar.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherPlan {
+    /// The instruction.
+    pub insn: InsnId,
+    /// Lanes.
+    pub lanes: u8,
+    /// Bytes per mask element, 0 for a mask register.
+    pub mask_bytes: u8,
+    /// Bytes of index vector.
+    pub index_bytes: u16,
+}
+
+/// Counts of implicit stack reads and others that are reported apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImplicitLoads {
+    /// `pop`, `popf`.
+    pub pops: u64,
+    /// `ret`.
+    pub rets: u64,
+    /// `leave`.
+    pub leaves: u64,
+}
+
+/// A function that is understood and may be re-emitted.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its number.
+    pub id: FunctionId,
+    /// Original bytes, link-time addresses.
+    pub range: Range<u64>,
+    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
+    pub insns: Vec<Insn>,
+    /// Blocks, sorted by address; each instruction is in exactly one.
+    pub blocks: Vec<Block>,
+    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
+    /// target as computed, see `landings`.
+    pub tables: Vec<JumpTable>,
+    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
+    /// patch in the original body that leads into the clone. Emission's caller patches only those where
+    /// [`Function::may_patch`] holds.
+    pub landings: Vec<u64>,
+    /// Recording plan, in address order.
+    pub regions: Vec<RegionPlan>,
+    /// Gathers among the sites.
+    pub gathers: Vec<GatherPlan>,
+    /// Implicit stack reads.
+    pub implicit: ImplicitLoads,
+}
+
+impl Function {
+    /// The instruction with this number.
+    pub fn insn(&self, id: InsnId) -> &Insn {
+        &self.insns[id.0 as usize]
+    }
+
+    /// The instruction that starts at `ip`.
+    pub fn insn_at(&self, ip: u64) -> Option<InsnId> {
+        self.insns.binary_search_by_key(&ip, |i| i.ip).ok().map(|i| InsnId(i as u32))
+    }
+
+    /// The block that starts at `ip`.
+    pub fn block_at(&self, ip: u64) -> Option<BlockId> {
+        let found = self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
+        found.ok().map(|i| BlockId(i as u32))
+    }
+
+    /// Whether a 5-byte jump may be written at `at` in the original: the five bytes are instructions of
+    /// one block that starts there (so that nothing can branch between them).
+    pub fn may_patch(&self, at: u64) -> bool {
+        let Some(block) = self.block_at(at) else { return false };
+        let last = self.blocks[block.0 as usize].insns.end as usize - 1;
+        self.insns[last].ip + u64::from(self.insns[last].len) >= at + 5
+    }
+}
+
+/// Unwind facts that analysis needs (made by `unwind` from `.eh_frame` and the LSDAs).
+#[derive(Clone, Debug)]
+pub struct UnwindRange {
+    /// Code that the FDE covers.
+    pub range: Range<u64>,
+    /// `(call range, landing pad)`; empty without LSDA.
+    pub landing_pads: Vec<(Range<u64>, u64)>,
+    /// False if there is an LSDA that could not be understood: the function must be left alone.
+    pub understood: bool,
+}
