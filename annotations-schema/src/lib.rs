@@ -11,6 +11,7 @@
 pub mod abi;
 mod columns;
 pub mod sidecar;
+pub mod spill;
 pub mod trace;
 
 pub use sidecar::{Sidecar, SidecarError};

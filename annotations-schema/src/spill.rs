@@ -1,0 +1,689 @@
+//! Spill files: what the recorder writes while the program runs, and the analyzer reads directly.
+//!
+//! The recorder must keep up with a program that makes hundreds of millions of records a second, so
+//! the encoding is one pass, without branches on the data, and small: the ids of a loop repeat and its
+//! payloads advance by strides, and a slot that is predicted in both costs no byte of its own.
+//!
+//! Guarantees: lossless for any slots (raw slots of gathers included, no table of record shapes is
+//! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
+//! detected and never decoded as data; reading panics on no bytes.
+//!
+//! # Format (version 1, all numbers little-endian)
+//!
+//! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
+//! 24-byte file header and then segments.
+//!
+//! | offset | file header |
+//! |---|---|
+//! | 0 | `MGZSPILL` |
+//! | 8 | version u32 |
+//! | 12 | length of this header u32 |
+//! | 16 | process u32 |
+//! | 20 | thread u32 |
+//!
+//! | offset | segment header, 64 bytes |
+//! |---|---|
+//! | 0 | `MGZS` |
+//! | 4 | kind u8 (0 full, 1 window) |
+//! | 5 | cause u8 ([`cause`]) |
+//! | 6 | bits u8: log2 of the number of predictor entries, 4 to 16 |
+//! | 7 | zero |
+//! | 8 | slots u32 |
+//! | 12 | length of the control stream u32 |
+//! | 16 | length of the data stream u32 |
+//! | 20 | length of the aux stream u32 |
+//! | 24 | first slot u64 |
+//! | 32 | begin u64, ns |
+//! | 40 | end u64, ns |
+//! | 48 | check u64, see below |
+//! | 56 | zero u64 |
+//!
+//! The streams follow in this order. The predictor is an array of 2^bits entries {last, stride, next},
+//! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
+//! A slot's predicted id is `next` of the previous slot's entry (entry 0 for the first slot), its
+//! predicted payload is `last + stride` of its own entry. Afterwards `next` of the previous entry
+//! becomes the id, `stride` becomes payload − last, and `last` the payload.
+//!
+//! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block. A
+//! block is a u64 bitmap of its words that are not zero (first word lowest), then those words. Bit 3 of
+//! a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted, else the length
+//! of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
+//!
+//! *Data*: per slot the id (4 bytes) if it was not predicted, then payload − last, sign-extended from
+//! the stored length, if the payload was not predicted. Eight zero bytes end the stream.
+//!
+//! *Aux*: for each slot whose `aux` is not zero the number of slots since the last such slot (or the
+//! segment's start) as LEB128, then aux as u32.
+//!
+//! *Check*: four lanes start with the constants 1, 2, 3, 4; 8-byte words of header (check as zero) and
+//! streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with lane 0 for each of the four parts: lane = ((lane ^ word) ·
+//! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
+
+use crate::abi::Slot;
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, Write};
+use std::path::{Path, PathBuf};
+
+/// Version of the format.
+pub const SPILL_VERSION: u32 = 1;
+/// Ending of spill file names.
+pub const SPILL_EXTENSION: &str = "spill";
+
+const FILE_MAGIC: &[u8; 8] = b"MGZSPILL";
+const FILE_HEADER: usize = 24;
+const SEGMENT_MAGIC: &[u8; 4] = b"MGZS";
+const SEGMENT_HEADER: usize = 64;
+/// Slots per control block.
+const BLOCK: usize = 1024;
+/// Zero bytes at the end of the data stream, so that readers may load eight bytes anywhere in it.
+const DATA_PADDING: usize = 8;
+/// Bytes that one slot can take in the data stream.
+const MAX_SLOT_BYTES: usize = 12;
+/// Bounds of `bits`.
+const BITS: std::ops::RangeInclusive<u8> = 4..=16;
+/// Upper bound of the slots of one segment; longer input is refused.
+pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
+
+/// Why a segment is shorter than asked ([`SegmentHeader::cause`]).
+pub mod cause {
+    /// A whole window, or a full chunk.
+    pub const WHOLE: u8 = 0;
+    /// The thread ended.
+    pub const END_OF_THREAD: u8 = 1;
+    /// The process ended by `exit` or `_exit`.
+    pub const END_OF_PROCESS: u8 = 2;
+    /// The process was replaced by `exec`.
+    pub const EXEC: u8 = 3;
+    /// The process was killed by a signal; the ring was read afterwards.
+    pub const KILLED: u8 = 4;
+    /// The recorder was stopped before the program ended.
+    pub const RECORDER_STOPPED: u8 = 5;
+    /// The trace reached its size limit, or the disk was full.
+    pub const NO_SPACE: u8 = 6;
+    /// Recording in this thread was given up by the runtime.
+    pub const GIVEN_UP: u8 = 7;
+    /// The thread has not run for as long as the ring asks, and its part was taken early.
+    pub const FLUSHED: u8 = 8;
+    /// Names as the manifest has them (`totals.truncated_windows`), by number.
+    pub const NAMES: [&str; 9] =
+        ["whole", "end_of_thread", "end_of_process", "exec", "killed", "recorder_stopped", "no_space", "given_up", "flushed"];
+
+    /// The name of a cause.
+    pub fn name(cause: u8) -> &'static str {
+        NAMES.get(cause as usize).copied().unwrap_or("unknown")
+    }
+}
+
+/// Which thread a spill file belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadKey {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+}
+
+/// What a segment is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// A chunk of a `full` recording: it continues the segment before it.
+    #[default]
+    Full,
+    /// A window of its own.
+    Window,
+}
+
+/// What is known of a segment besides its slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// What it is.
+    pub kind: SegmentKind,
+    /// Index of its first slot among all slots that the thread's probes wrote, kept or not.
+    pub first_slot: u64,
+    /// CLOCK_MONOTONIC when the first slot was (about) written.
+    pub begin_ns: u64,
+    /// CLOCK_MONOTONIC when the last slot was (about) written.
+    pub end_ns: u64,
+    /// One of [`cause`].
+    pub cause: u8,
+    /// Number of slots. The writer takes it from the slots it is given.
+    pub slots: u32,
+}
+
+/// What can be wrong with a spill file.
+#[derive(Debug, thiserror::Error)]
+pub enum SpillError {
+    /// The file could not be read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It is not a spill file at all.
+    #[error("not an mgz spill file (it does not begin with MGZSPILL)")]
+    NotASpill,
+    /// Written by another version.
+    #[error("spill format version {found} is not supported (this mgz reads version {SPILL_VERSION})")]
+    Version {
+        /// Version in the file.
+        found: u32,
+    },
+    /// A segment does not hold what it says.
+    #[error("damaged spill file: the segment at offset {offset} {what}")]
+    Damaged {
+        /// File offset of the segment.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// The check of the module docs.
+#[derive(Clone, Copy)]
+struct Check([u64; 4]);
+
+impl Check {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    fn new() -> Check {
+        Check([1, 2, 3, 4])
+    }
+
+    fn step(lane: u64, word: u64) -> u64 {
+        (lane ^ word).wrapping_mul(Self::K).rotate_left(29)
+    }
+
+    fn part(&mut self, bytes: &[u8]) {
+        let mut lanes = self.0;
+        let mut chunks = bytes.chunks_exact(32);
+        for chunk in &mut chunks {
+            for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
+                *lane = Self::step(*lane, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+            }
+        }
+        for (lane, word) in lanes.iter_mut().zip(chunks.remainder().chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            *lane = Self::step(*lane, u64::from_le_bytes(padded));
+        }
+        self.0 = lanes;
+    }
+
+    fn value(self) -> u64 {
+        self.0.iter().fold(0, |sum, &lane| Self::step(sum, lane))
+    }
+}
+
+/// One predictor entry.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(32))]
+struct Entry {
+    last: u64,
+    stride: u64,
+    next: u32,
+}
+
+/// Stored length in bytes by payload code.
+const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
+
+/// Payload code by the number of significant bits (sign bit excluded) of the difference, 0–63.
+const CODE: [u8; 64] = {
+    let mut table = [0; 64];
+    let mut bits = 0;
+    while bits < 64 {
+        let bytes = bits / 8 + 1;
+        table[bits] = if bytes <= 6 { bytes as u8 } else { 7 };
+        bits += 1;
+    }
+    table
+};
+
+/// Encoder state: kept from segment to segment only to save allocations.
+#[derive(Default)]
+struct Encoder {
+    table: Vec<Entry>,
+    control: Vec<u8>,
+    data: Vec<u8>,
+    aux: Vec<u8>,
+}
+
+impl Encoder {
+    /// Encodes a segment's slots; returns `bits`.
+    fn encode(&mut self, slots: &[Slot]) -> u8 {
+        // A small table is quicker to clear, a large one predicts more of a large program.
+        let bits = (slots.len().max(1).ilog2() as u8).saturating_sub(3).clamp(6, 13);
+        self.table.clear();
+        self.table.resize(1 << bits, Entry::default());
+        let table = &mut self.table[..];
+        let mask = table.len() - 1;
+        self.control.clear();
+        self.data.clear();
+        self.aux.clear();
+        let mut previous = 0;
+        let mut any_aux = 0;
+        let mut end = 0;
+        for block in slots.chunks(BLOCK) {
+            let room = end + block.len() * MAX_SLOT_BYTES + DATA_PADDING;
+            if self.data.len() < room {
+                self.data.resize(room.max(self.data.len() * 2), 0);
+            }
+            let data = &mut self.data[..];
+            let bitmap_at = self.control.len();
+            self.control.extend_from_slice(&[0; 8]);
+            let mut bitmap = 0u64;
+            for (number, group) in block.chunks(16).enumerate() {
+                let mut word = 0u64;
+                for (i, slot) in group.iter().enumerate() {
+                    any_aux |= slot.aux;
+                    let missed = table[previous].next != slot.id;
+                    table[previous].next = slot.id;
+                    data[end..end + 4].copy_from_slice(&slot.id.to_le_bytes());
+                    end += usize::from(missed) * 4;
+                    previous = slot.id as usize & mask;
+                    let entry = &mut table[previous];
+                    let difference = slot.payload.wrapping_sub(entry.last);
+                    let magnitude = difference ^ ((difference as i64 >> 63) as u64);
+                    let mut code = CODE[64 - magnitude.leading_zeros() as usize & 63];
+                    if difference == entry.stride {
+                        code = 0;
+                    }
+                    entry.stride = difference;
+                    entry.last = slot.payload;
+                    data[end..end + 8].copy_from_slice(&difference.to_le_bytes());
+                    end += usize::from(LENGTH[code as usize & 7]);
+                    word |= u64::from(code | u8::from(missed) << 3) << (4 * i);
+                }
+                if word != 0 {
+                    bitmap |= 1 << number;
+                    self.control.extend_from_slice(&word.to_le_bytes());
+                }
+            }
+            self.control[bitmap_at..bitmap_at + 8].copy_from_slice(&bitmap.to_le_bytes());
+        }
+        self.data.resize(end + DATA_PADDING, 0);
+        self.data[end..].fill(0);
+        if any_aux != 0 {
+            self.encode_aux(slots);
+        }
+        bits
+    }
+
+    fn encode_aux(&mut self, slots: &[Slot]) {
+        let mut from = 0;
+        for (i, slot) in slots.iter().enumerate() {
+            if slot.aux != 0 {
+                let mut skip = i - from;
+                from = i;
+                while skip >= 0x80 {
+                    self.aux.push(skip as u8 | 0x80);
+                    skip >>= 7;
+                }
+                self.aux.push(skip as u8);
+                self.aux.extend_from_slice(&slot.aux.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Writes one thread's spill file. Each segment reaches the kernel before `write` returns.
+pub struct SpillWriter {
+    file: File,
+    path: PathBuf,
+    encoder: Encoder,
+    /// Bytes of whole segments (and the file header).
+    good: u64,
+}
+
+impl SpillWriter {
+    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by the
+    /// system) gets a new name; nothing is overwritten. Mode 0600.
+    pub fn create(dir: &Path, key: ThreadKey) -> std::io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut n = 0;
+        let (mut file, path) = loop {
+            let path = dir.join(format!("{}-{}-{n}.{SPILL_EXTENSION}", key.process, key.thread));
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => break (file, path),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => n += 1,
+                Err(e) => return Err(e),
+            }
+        };
+        let mut header = Vec::with_capacity(FILE_HEADER);
+        header.extend_from_slice(FILE_MAGIC);
+        for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
+            header.extend_from_slice(&word.to_le_bytes());
+        }
+        file.write_all(&header)?;
+        Ok(SpillWriter { file, path, encoder: Encoder::default(), good: FILE_HEADER as u64 })
+    }
+
+    /// Appends a segment; returns its size in bytes. `header.slots` is ignored: the slots count. After an
+    /// error the file is cut back to its last whole segment and may be written to again.
+    pub fn write(&mut self, header: &SegmentHeader, slots: &[Slot]) -> std::io::Result<u64> {
+        if slots.len() > MAX_SEGMENT_SLOTS {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "too many slots for one spill segment"));
+        }
+        let bits = self.encoder.encode(slots);
+        let streams = [&self.encoder.control[..], &self.encoder.data[..], &self.encoder.aux[..]];
+        let mut bytes = [0u8; SEGMENT_HEADER];
+        bytes[..4].copy_from_slice(SEGMENT_MAGIC);
+        bytes[4] = u8::from(header.kind == SegmentKind::Window);
+        bytes[5] = header.cause;
+        bytes[6] = bits;
+        let lengths = [slots.len(), streams[0].len(), streams[1].len(), streams[2].len()];
+        for (i, length) in lengths.into_iter().enumerate() {
+            // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
+            bytes[8 + 4 * i..12 + 4 * i].copy_from_slice(&(length as u32).to_le_bytes());
+        }
+        for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
+            bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
+        }
+        let mut check = Check::new();
+        check.part(&bytes);
+        streams.iter().for_each(|stream| check.part(stream));
+        bytes[48..56].copy_from_slice(&check.value().to_le_bytes());
+        let length = (SEGMENT_HEADER + streams.iter().map(|s| s.len()).sum::<usize>()) as u64;
+        match write_all(&mut self.file, [&bytes[..], streams[0], streams[1], streams[2]]) {
+            Ok(()) => {
+                self.good += length;
+                Ok(length)
+            }
+            Err(error) => {
+                use std::io::{Seek, SeekFrom};
+                // If even this fails, the reader still finds the torn tail by itself.
+                let _ = self.file.set_len(self.good);
+                let _ = self.file.seek(SeekFrom::Start(self.good));
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written so far, headers included.
+    pub fn bytes(&self) -> u64 {
+        self.good
+    }
+
+    /// Closes the file; returns its size in bytes.
+    pub fn finish(self) -> std::io::Result<u64> {
+        Ok(self.good)
+    }
+}
+
+/// `write_all` for several buffers in one system call where possible.
+fn write_all(file: &mut File, buffers: [&[u8]; 4]) -> std::io::Result<()> {
+    let mut slices = buffers.map(IoSlice::new);
+    let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// A whole segment in a [`SpillFile`].
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// What the file says of it.
+    pub header: SegmentHeader,
+    offset: u64,
+    bits: u8,
+    lengths: [u32; 3],
+}
+
+/// A spill file opened for reading. Segments may be decoded in any order and from several threads.
+pub struct SpillFile {
+    map: Option<memmap2::Mmap>,
+    key: ThreadKey,
+    segments: Vec<Segment>,
+    truncated: bool,
+    bad_tail: Option<u64>,
+}
+
+impl SpillFile {
+    /// Opens a file and finds its segments. A torn tail is left out, see [`SpillFile::truncated`].
+    pub fn open(path: &Path) -> Result<Self, SpillError> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let map = if length == 0 {
+            None
+        } else {
+            // SAFETY: the map is private and read-only; if another process truncated the file meanwhile,
+            // an access could fault, as for every program that maps its input.
+            Some(unsafe { memmap2::Mmap::map(&file)? })
+        };
+        Self::index(map)
+    }
+
+    fn index(map: Option<memmap2::Mmap>) -> Result<Self, SpillError> {
+        let bytes = map.as_deref().unwrap_or(&[]);
+        let (key, segments, truncated, bad_tail) = find_segments(bytes)?;
+        Ok(SpillFile { map, key, segments, truncated, bad_tail })
+    }
+
+    /// The thread whose slots these are.
+    pub fn key(&self) -> ThreadKey {
+        self.key
+    }
+
+    /// The whole segments, in the order of writing.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether the file ends inside a segment (which is then not in [`SpillFile::segments`]).
+    pub fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// Decodes a segment of this file into `out`, which is cleared first.
+    pub fn decode(&self, segment: &Segment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
+        decode(self.map.as_deref().unwrap_or(&[]), segment, out)
+    }
+}
+
+/// Reads a spill file from front to back.
+pub struct SpillReader {
+    file: SpillFile,
+    next: usize,
+}
+
+impl SpillReader {
+    /// Opens a file.
+    pub fn open(path: &Path) -> Result<Self, SpillError> {
+        Ok(SpillReader { file: SpillFile::open(path)?, next: 0 })
+    }
+
+    /// The thread whose slots these are.
+    pub fn key(&self) -> ThreadKey {
+        self.file.key
+    }
+
+    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file ends
+    /// inside a segment: then [`SpillReader::truncated`] is true.
+    #[allow(clippy::should_implement_trait, reason = "it fills a buffer of the caller's")]
+    pub fn next(&mut self, out: &mut Vec<Slot>) -> Result<Option<SegmentHeader>, SpillError> {
+        out.clear();
+        let Some(segment) = self.file.segments.get(self.next).copied() else {
+            return match self.file.bad_tail {
+                Some(offset) => Err(SpillError::Damaged { offset, what: "does not begin as a segment does" }),
+                None => Ok(None),
+            };
+        };
+        self.next += 1;
+        self.file.decode(&segment, out)?;
+        Ok(Some(segment.header))
+    }
+
+    /// Whether the file ends inside a segment.
+    pub fn truncated(&self) -> bool {
+        self.file.truncated
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().expect("four bytes")))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+}
+
+type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
+
+/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the offset
+/// is the last part of the result.
+fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
+    if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
+        return Ok((ThreadKey::default(), Vec::new(), true, None));
+    }
+    if bytes.get(..8) != Some(&FILE_MAGIC[..]) {
+        return Err(SpillError::NotASpill);
+    }
+    if u32_at(bytes, 8) != SPILL_VERSION {
+        return Err(SpillError::Version { found: u32_at(bytes, 8) });
+    }
+    let key = ThreadKey { process: u32_at(bytes, 16), thread: u32_at(bytes, 20) };
+    let mut at = (u32_at(bytes, 12) as usize).max(FILE_HEADER);
+    let mut segments = Vec::new();
+    loop {
+        let rest = bytes.get(at..).unwrap_or(&[]);
+        if rest.is_empty() {
+            return Ok((key, segments, at > bytes.len(), None));
+        }
+        if rest.len() < SEGMENT_HEADER {
+            return Ok((key, segments, true, None));
+        }
+        let bits = rest[6];
+        if &rest[..4] != SEGMENT_MAGIC || rest[4] > 1 || !BITS.contains(&bits) || u32_at(rest, 8) as usize > MAX_SEGMENT_SLOTS {
+            // Some file systems leave zeros where a write did not get to.
+            let zeros = rest.iter().all(|&b| b == 0);
+            return Ok((key, segments, zeros, (!zeros).then_some(at as u64)));
+        }
+        let lengths = [u32_at(rest, 12), u32_at(rest, 16), u32_at(rest, 20)];
+        let total = SEGMENT_HEADER + lengths.iter().map(|&l| l as usize).sum::<usize>();
+        if rest.len() < total {
+            return Ok((key, segments, true, None));
+        }
+        let header = SegmentHeader {
+            kind: if rest[4] == 1 { SegmentKind::Window } else { SegmentKind::Full },
+            cause: rest[5],
+            slots: u32_at(rest, 8),
+            first_slot: u64_at(rest, 24),
+            begin_ns: u64_at(rest, 32),
+            end_ns: u64_at(rest, 40),
+        };
+        segments.push(Segment { header, offset: at as u64, bits, lengths });
+        at += total;
+    }
+}
+
+fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
+    out.clear();
+    let damaged = |what| SpillError::Damaged { offset: segment.offset, what };
+    let total = SEGMENT_HEADER + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
+    let start = segment.offset as usize;
+    let bytes = file.get(start..).and_then(|rest| rest.get(..total)).ok_or_else(|| damaged("is cut off"))?;
+    let (header, streams) = bytes.split_at(SEGMENT_HEADER);
+    let (control, streams) = streams.split_at(segment.lengths[0] as usize);
+    let (data, aux) = streams.split_at(segment.lengths[1] as usize);
+    let mut check = Check::new();
+    let mut bare = [0u8; SEGMENT_HEADER];
+    bare.copy_from_slice(header);
+    bare[48..56].fill(0);
+    check.part(&bare);
+    [control, data, aux].iter().for_each(|stream| check.part(stream));
+    if check.value() != u64_at(header, 48) {
+        return Err(damaged("does not match its check value"));
+    }
+    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no wild size.
+    let slots = segment.header.slots as usize;
+    if slots.div_ceil(BLOCK) * 8 > control.len() {
+        return Err(damaged("has too little control data"));
+    }
+    out.reserve_exact(slots);
+    let mut table = vec![Entry::default(); 1 << segment.bits];
+    let mask = table.len() - 1;
+    let mut previous = 0;
+    let mut words = control.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
+    let mut at = 0;
+    let mut left = slots;
+    while left > 0 {
+        let block = left.min(BLOCK);
+        left -= block;
+        let mut bitmap = words.next().ok_or_else(|| damaged("has too little control data"))?;
+        let mut in_block = block;
+        while in_block > 0 {
+            let group = in_block.min(16);
+            in_block -= group;
+            let mut word = 0;
+            if bitmap & 1 != 0 {
+                word = words.next().ok_or_else(|| damaged("has too little control data"))?;
+            }
+            bitmap >>= 1;
+            for _ in 0..group {
+                let mut id = table[previous].next;
+                if word & 8 != 0 {
+                    let stored = data.get(at..at + 4).ok_or_else(|| damaged("has too little data"))?;
+                    id = u32::from_le_bytes(stored.try_into().expect("four bytes"));
+                    table[previous].next = id;
+                    at += 4;
+                }
+                previous = id as usize & mask;
+                let entry = &mut table[previous];
+                let code = (word & 7) as usize;
+                let mut difference = entry.stride;
+                if code != 0 {
+                    let stored = data.get(at..at + 8).ok_or_else(|| damaged("has too little data"))?;
+                    let length = LENGTH[code];
+                    let shift = 64 - 8 * u32::from(length);
+                    difference = ((i64::from_le_bytes(stored.try_into().expect("eight bytes")) << shift) >> shift) as u64;
+                    at += usize::from(length);
+                }
+                word >>= 4;
+                entry.stride = difference;
+                entry.last = entry.last.wrapping_add(difference);
+                out.push(Slot { payload: entry.last, id, aux: 0 });
+            }
+        }
+    }
+    if at + DATA_PADDING != data.len() {
+        return Err(damaged("has data left over"));
+    }
+    decode_aux(aux, out).ok_or_else(|| damaged("has wrong aux data"))
+}
+
+/// `None` if the stream is malformed.
+fn decode_aux(mut aux: &[u8], out: &mut [Slot]) -> Option<()> {
+    let mut at = 0usize;
+    while !aux.is_empty() {
+        let mut skip = 0usize;
+        let mut shift = 0;
+        loop {
+            let (&byte, rest) = aux.split_first()?;
+            aux = rest;
+            skip |= (byte as usize & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                break;
+            }
+            if shift > 28 {
+                return None;
+            }
+        }
+        let (value, rest) = aux.split_at_checked(4)?;
+        aux = rest;
+        at = at.checked_add(skip)?;
+        out.get_mut(at)?.aux = u32::from_le_bytes(value.try_into().expect("four bytes"));
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests;
