@@ -9,6 +9,7 @@
 //! an unknown version is refused. No analysis happens here.
 
 pub mod abi;
+pub mod addrmap;
 mod columns;
 pub mod sidecar;
 pub mod spill;

@@ -1,0 +1,262 @@
+//! Reads the address map: which original instruction a clone address stands for, and what a probe has
+//! borrowed there.
+//!
+//! `core` only and without allocation, so that the runtime can compile the same file (it refers to
+//! `crate::abi`). Any bytes may be given: everything is checked, and damage ends in `None`.
+//!
+//! Functions stand in the map in the order of their originals, and their clones follow each other in the
+//! same order, so both directions are a binary search over functions and a walk through one of them.
+
+use crate::abi::{MapFunction, NO_REG, ProbeState};
+
+const HEADER: usize = 16;
+const ROW: usize = 16;
+
+/// A parsed view of a map's bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct AddrMap<'a> {
+    functions: &'a [u8],
+    states: &'a [u8],
+    stream: &'a [u8],
+}
+
+/// One instruction of the clone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Link-time address in the clone.
+    pub clone: u64,
+    /// Link-time address of the original instruction that this one stands for, or, for an inserted
+    /// instruction, of the next original one.
+    pub orig: u64,
+    /// Length in the clone, bytes.
+    pub clone_len: u8,
+    /// Length of the original instruction, or 0 for an inserted instruction.
+    pub orig_len: u8,
+    /// Number of the [`ProbeState`] that holds right before this instruction runs.
+    pub state: u32,
+}
+
+/// Walks through the instructions of one function. Ends early if the map is damaged.
+#[derive(Clone, Debug)]
+pub struct Walk<'a> {
+    stream: &'a [u8],
+    clone: u64,
+    clone_end: u64,
+    orig: u64,
+    state: u32,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    match bytes.get(at..at + 4) {
+        Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}
+
+impl<'a> AddrMap<'a> {
+    /// A view of a map's bytes, if the sizes in its header fit them.
+    pub fn new(bytes: &'a [u8]) -> Option<AddrMap<'a>> {
+        let header = bytes.get(..HEADER)?;
+        let functions = (word(header, 0) as usize).checked_mul(ROW)?;
+        let states = (word(header, 4) as usize).checked_mul(ROW)?;
+        let stream = usize::try_from(u64::from(word(header, 8)) | u64::from(word(header, 12)) << 32).ok()?;
+        let rest = &bytes[HEADER..];
+        if functions > rest.len() {
+            return None;
+        }
+        let (functions, rest) = rest.split_at(functions);
+        if states > rest.len() {
+            return None;
+        }
+        let (states, rest) = rest.split_at(states);
+        Some(AddrMap { functions, states, stream: rest.get(..stream)? })
+    }
+
+    /// Number of functions.
+    pub fn len(&self) -> usize {
+        self.functions.len() / ROW
+    }
+
+    /// Whether there are no functions.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// The function with this number.
+    pub fn function(&self, index: usize) -> Option<MapFunction> {
+        let row = self.functions.get(index.checked_mul(ROW)?..)?.get(..ROW)?;
+        Some(MapFunction { clone_start: word(row, 0), clone_end: word(row, 4), orig_start: word(row, 8), stream: word(row, 12) })
+    }
+
+    /// The state with this number.
+    pub fn state(&self, index: u32) -> Option<ProbeState> {
+        let row = self.states.get((index as usize).checked_mul(ROW)?..)?.get(..ROW)?;
+        let mut state = ProbeState { slots_done: row[0], base_reg: row[1], base_ahead: row[2], reserved: row[3], saved: [[NO_REG; 2]; 6] };
+        for (i, pair) in state.saved.iter_mut().enumerate() {
+            *pair = [row[4 + 2 * i], row[5 + 2 * i]];
+        }
+        Some(state)
+    }
+
+    /// Walks through one function's instructions.
+    pub fn walk(&self, function: usize) -> Option<Walk<'a>> {
+        let f = self.function(function)?;
+        Some(Walk {
+            stream: self.stream.get(f.stream as usize..)?,
+            clone: f.clone_start.into(),
+            clone_end: f.clone_end.into(),
+            orig: f.orig_start.into(),
+            state: 0,
+        })
+    }
+
+    /// Number of the last function for which `key` is at most `at`.
+    fn last(&self, at: u64, key: fn(MapFunction) -> u32) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(key(self.function(middle)?)) <= at { low = middle + 1 } else { high = middle }
+        }
+        low.checked_sub(1)
+    }
+
+    /// The clone instruction that starts at link-time address `ip`, and the state there. `None` if `ip`
+    /// is not an instruction boundary of a clone.
+    pub fn at_clone(&self, ip: u64) -> Option<(Step, ProbeState)> {
+        let function = self.last(ip, |f| f.clone_start)?;
+        if ip >= u64::from(self.function(function)?.clone_end) {
+            return None;
+        }
+        let step = self.walk(function)?.take_while(|s| s.clone <= ip).last().filter(|s| s.clone == ip)?;
+        Some((step, self.state(step.state)?))
+    }
+
+    /// The first clone instruction that belongs to the original instruction at link-time address `ip`
+    /// (a probe before it, if there is one), and the state there. `None` if `ip` has no clone.
+    pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {
+        let function = self.last(ip, |f| f.orig_start)?;
+        let mut walk = self.walk(function)?;
+        let step = walk.find(|s| s.orig >= ip).filter(|s| s.orig == ip)?;
+        Some((step, self.state(step.state)?))
+    }
+}
+
+impl Walk<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.stream.split_first()?;
+        self.stream = rest;
+        Some(first)
+    }
+
+    fn leb128(&mut self) -> Option<u32> {
+        let mut value = 0u32;
+        for shift in (0..32).step_by(7) {
+            let byte = self.byte()?;
+            value |= u32::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        while self.clone < self.clone_end {
+            let byte = self.byte()?;
+            let (orig_len, clone_len) = (byte >> 4, byte & 15);
+            match (orig_len, clone_len) {
+                (0, 0) => self.state = self.leb128()?,
+                (skip, 0) => self.orig += u64::from(skip),
+                _ => {
+                    let step = Step { clone: self.clone, orig: self.orig, clone_len, orig_len, state: self.state };
+                    self.clone += u64::from(clone_len);
+                    self.orig += u64::from(orig_len);
+                    return Some(step);
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::NO_REG;
+
+    /// Two functions: the first has a probe of two instructions (state 1 between them) before its second
+    /// instruction, then 20 bytes without clone; the second has one instruction.
+    fn map() -> Vec<u8> {
+        let mut out = Vec::new();
+        let word = |out: &mut Vec<u8>, v: u32| out.extend_from_slice(&v.to_le_bytes());
+        let stream = [0x35, 0x04, 0x00, 0x01, 0x07, 0x00, 0x00, 0x24, 0xf0, 0x50, 0x11, 0x11];
+        for v in [2, 2, stream.len() as u32, 0] {
+            word(&mut out, v);
+        }
+        for v in [0x9000, 0x9000 + 5 + 4 + 7 + 4 + 1, 0x1000, 0, 0x9020, 0x9021, 0x2000, 11] {
+            word(&mut out, v);
+        }
+        out.extend_from_slice(&[0, NO_REG, 0, 0]);
+        out.extend_from_slice(&[NO_REG; 12]);
+        out.extend_from_slice(&[1, 3, 0, 0, 3, 0]);
+        out.extend_from_slice(&[NO_REG; 10]);
+        out.extend_from_slice(&stream);
+        out
+    }
+
+    #[test]
+    fn clone_addresses_lead_to_original_ones_and_states() {
+        let bytes = map();
+        let map = AddrMap::new(&bytes).unwrap();
+        let at = |ip| map.at_clone(ip).map(|(s, p)| (s.orig, p.slots_done));
+        assert_eq!(at(0x9000), Some((0x1000, 0)));
+        assert_eq!(at(0x9001), None, "inside an instruction");
+        assert_eq!(at(0x9005), Some((0x1003, 0)), "the probe belongs to the instruction that follows");
+        assert_eq!(at(0x9009), Some((0x1003, 1)));
+        assert_eq!(at(0x9010), Some((0x1003, 0)));
+        assert_eq!(at(0x9014), Some((0x1005 + 20, 0)));
+        assert_eq!(at(0x9015), None, "between functions");
+        assert_eq!(at(0x9020), Some((0x2000, 0)));
+        assert_eq!(at(0x8fff), None);
+        assert_eq!(map.at_clone(0x9009).unwrap().1.saved[0], [3, 0]);
+    }
+
+    #[test]
+    fn original_addresses_lead_to_the_first_clone_instruction() {
+        let bytes = map();
+        let map = AddrMap::new(&bytes).unwrap();
+        let at = |ip| map.at_original(ip).map(|(s, _)| s.clone);
+        assert_eq!(at(0x1000), Some(0x9000));
+        assert_eq!(at(0x1003), Some(0x9005));
+        assert_eq!(at(0x1004), None);
+        assert_eq!(at(0x1006), None, "skipped bytes have no clone");
+        assert_eq!(at(0x1005 + 20), Some(0x9014));
+        assert_eq!(at(0x2000), Some(0x9020));
+        assert_eq!(at(0xfff), None);
+    }
+
+    #[test]
+    fn truncated_maps_are_refused() {
+        let bytes = map();
+        for len in 0..bytes.len() {
+            assert!(AddrMap::new(&bytes[..len]).is_none(), "{len} bytes were accepted");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(mut bytes in proptest::collection::vec(0u8.., 16..200), functions in 0u8..4, states in 0u8..4, ip: u16) {
+            bytes[..16].copy_from_slice(&[functions, 0, 0, 0, states, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0]);
+            if let Some(map) = AddrMap::new(&bytes) {
+                let _ = (map.at_clone(ip.into()), map.at_original(ip.into()));
+                for i in 0..map.len() {
+                    let _ = map.walk(i).map(|w| w.take(1000).count());
+                }
+            }
+        }
+    }
+}
