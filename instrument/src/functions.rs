@@ -1,0 +1,216 @@
+//! What analysis needs of a file, and what it knows about the program as a whole.
+//!
+//! Pass 1 ([`discover`]) finds functions (unwind entries, then symbols, then direct call targets), decodes each once,
+//! and collects every address inside a function that something outside of its own control flow may reach. Pass 2
+//! ([`analyze`]) turns one function at a time into an [`ir::Function`]; only its result stays in memory.
+//!
+//! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
+
+use crate::ir::{FunctionId, UnwindRange};
+use std::fmt;
+use std::ops::Range;
+
+pub use crate::analyze::analyze;
+pub use crate::discover::discover;
+
+/// File-backed bytes of a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentBytes<'a> {
+    /// Link-time address of the first byte.
+    pub vaddr: u64,
+    /// Content (without the part that is zero-filled at run time).
+    pub bytes: &'a [u8],
+    /// Mapped writable (a segment that is made read-only after relocation counts as writable).
+    pub writable: bool,
+    /// Mapped executable.
+    pub executable: bool,
+}
+
+/// A function symbol.
+#[derive(Clone, Debug)]
+pub struct FuncSymbol {
+    /// As in the symbol table (mangled).
+    pub name: String,
+    /// Link-time address.
+    pub addr: u64,
+    /// Size in bytes, 0 if unknown.
+    pub size: u64,
+}
+
+/// A file as analysis sees it: plain values, so that analysis stays a pure core.
+#[derive(Clone, Debug, Default)]
+pub struct Input<'a> {
+    /// Loaded segments.
+    pub segments: Vec<SegmentBytes<'a>>,
+    /// Executable sections (segments if there are none), without linkage tables, `.init` and `.fini`.
+    pub exec_ranges: Vec<Range<u64>>,
+    /// Unwind entries, sorted by start.
+    pub unwind: Vec<UnwindRange>,
+    /// Function symbols of both symbol tables.
+    pub symbols: Vec<FuncSymbol>,
+    /// Sorted addresses of 8-byte words that have a dynamic relocation.
+    pub relocated: Vec<u64>,
+    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`.
+    pub relative_targets: Vec<(u64, u64)>,
+    /// PLT-like sections.
+    pub plt: Vec<Range<u64>>,
+    /// `.got` and `.got.plt`.
+    pub got: Vec<Range<u64>>,
+    /// Code whose functions must stay as they are, with the reason (e.g. restartable sequences).
+    pub excluded: Vec<(Range<u64>, LeftReason)>,
+    /// Position independent: addresses are relative to a load bias.
+    pub pie: bool,
+    /// Entry point, 0 if there is none.
+    pub entry: u64,
+}
+
+impl Input<'_> {
+    /// File-backed bytes from `addr` on to the end of their segment.
+    pub fn bytes_at(&self, addr: u64) -> Option<&[u8]> {
+        self.segment_at(addr).map(|s| &s.bytes[(addr - s.vaddr) as usize..])
+    }
+
+    /// The segment whose file-backed bytes contain `addr`.
+    pub fn segment_at(&self, addr: u64) -> Option<&SegmentBytes<'_>> {
+        self.segments.iter().find(|s| addr >= s.vaddr && addr - s.vaddr < s.bytes.len() as u64)
+    }
+
+    /// The bytes of `range`, if all are in the file.
+    pub fn slice(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let bytes = self.bytes_at(range.start)?;
+        bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
+    }
+
+    /// Whether `addr` is in one of [`Input::exec_ranges`].
+    pub fn is_code(&self, addr: u64) -> bool {
+        self.exec_ranges.iter().any(|r| r.contains(&addr))
+    }
+
+    /// Whether `addr` is a word of the global offset table.
+    pub fn is_got(&self, addr: u64) -> bool {
+        self.got.iter().any(|r| r.contains(&addr))
+    }
+
+    /// Whether `addr` is in a linkage table.
+    pub fn is_plt(&self, addr: u64) -> bool {
+        self.plt.iter().any(|r| r.contains(&addr))
+    }
+}
+
+/// Tells from name (empty if unknown) and address whether a function is to be instrumented.
+pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
+
+/// What the user asked for.
+pub struct Options {
+    /// `abi::FLAVOUR_*`.
+    pub flavour: u32,
+    /// Record stores as well.
+    pub stores: bool,
+    /// Which functions.
+    pub select: Box<Select>,
+    /// One record per recorded load, nothing shared (for tests).
+    pub naive: bool,
+}
+
+impl Options {
+    /// All functions, loads only, payloads shared.
+    pub fn new(flavour: u32) -> Options {
+        Options { flavour, stores: false, select: Box::new(|_, _| true), naive: false }
+    }
+}
+
+/// Why a function is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LeftReason {
+    /// Not selected by `--functions`, or selected by `--exclude`.
+    NotSelected,
+    /// Its unwind entry overlaps another.
+    OverlapsOther,
+    /// Two decodings of the same bytes are both reachable.
+    OverlappingInstructions,
+    /// Reachable bytes that are no instruction.
+    Undecodable,
+    /// A branch goes into the middle of an instruction.
+    BranchIntoInstruction,
+    /// A branch goes to bytes of the function that are not understood as code.
+    BranchIntoData,
+    /// Unwind data (LSDA) not understood.
+    Unwind,
+    /// Restartable sequences.
+    RestartableSequence,
+    /// Hardware transactions.
+    Transaction,
+    /// Uses the `%gs` base, which belongs to the software backend.
+    UsesGs,
+    /// No bytes in the file.
+    NoBytes,
+    /// Any other reason that the caller of analysis has.
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for LeftReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftReason::NotSelected => "not selected by --functions or --exclude",
+            LeftReason::OverlapsOther => "overlaps another function",
+            LeftReason::OverlappingInstructions => "overlapping instructions",
+            LeftReason::Undecodable => "bytes that do not decode",
+            LeftReason::BranchIntoInstruction => "branch into the middle of an instruction",
+            LeftReason::BranchIntoData => "branch into data",
+            LeftReason::Unwind => "unwind data not understood",
+            LeftReason::RestartableSequence => "uses restartable sequences",
+            LeftReason::Transaction => "uses hardware transactions",
+            LeftReason::UsesGs => "uses the gs segment",
+            LeftReason::NoBytes => "no bytes in the file",
+            LeftReason::Unsupported(why) => why,
+        })
+    }
+}
+
+/// A function as pass 1 knows it.
+#[derive(Clone, Debug)]
+pub struct FunctionInfo {
+    /// Its number: index into [`Program::functions`].
+    pub id: FunctionId,
+    /// Its bytes.
+    pub range: Range<u64>,
+    /// Symbol name (mangled), empty if unknown.
+    pub name: String,
+    /// Set if the function must not be cloned. [`analyze`] may find further reasons.
+    pub left: Option<LeftReason>,
+    /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a compiler.
+    pub exact: bool,
+    /// Index into [`Input::unwind`].
+    pub unwind: Option<u32>,
+    /// Sorted addresses strictly inside that other code branches to.
+    pub branched: Vec<u64>,
+    /// Sorted addresses strictly inside that other code calls, or that have a symbol.
+    pub called: Vec<u64>,
+    /// Sorted addresses strictly inside whose address some instruction takes, or a table elsewhere holds.
+    pub taken: Vec<u64>,
+    /// `(address of the word, code address strictly inside)`: data words that look like a pointer here.
+    pub words: Vec<(u64, u64)>,
+}
+
+/// All functions.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Sorted by address; ranges do not overlap.
+    pub functions: Vec<FunctionInfo>,
+    /// An instruction that uses or sets the gs base.
+    pub uses_gs: Option<u64>,
+}
+
+impl Program {
+    /// The function whose range contains `addr`.
+    pub fn function_at(&self, addr: u64) -> Option<FunctionId> {
+        let next = self.functions.partition_point(|f| f.range.start <= addr);
+        let found = next.checked_sub(1)?;
+        self.functions[found].range.contains(&addr).then_some(FunctionId(found as u32))
+    }
+
+    /// The function with this number.
+    pub fn function(&self, id: FunctionId) -> &FunctionInfo {
+        &self.functions[id.0 as usize]
+    }
+}
