@@ -1,1 +1,10 @@
-//! mgz.
+//! End-to-end tests of mgz and the independent reference that they compare with.
+//!
+//! Nothing here uses code of the rewriter, the recorder or the analyzer: the reference computes load
+//! addresses by [stepping](stepper) a program under ptrace with [rules](loads) of its own, and the tests run
+//! the binaries as a user would.
+
+pub mod events;
+pub mod loads;
+pub mod stepper;
+pub mod tracee;

@@ -1,0 +1,560 @@
+//! The single-step reference: runs a program under ptrace, one instruction at a time, and logs every load
+//! that code under watch executes, with the address computed from the registers right before it.
+//!
+//! - Only instructions that retire are logged: one that faults is logged when it is run again.
+//! - The iterations of a repeated string instruction are folded into one load.
+//! - Processes and threads that the program makes are followed. Those that do not run the program itself
+//!   (a recorder that starts it, say) run freely.
+//! - `ptwrite` is not executed but emulated, so that binaries with it can be checked on a CPU without it.
+
+use crate::events::{Event, Kind, Watch};
+use crate::loads::{self, Read, Reads, State};
+use crate::tracee::{Memory, Registers};
+use anyhow::{Context, Result, bail};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpKind};
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// What to run and what to look at.
+pub struct Options {
+    /// Command line.
+    pub command: Vec<String>,
+    /// The file whose process is stepped: the command itself, or a program that the command starts.
+    pub program: PathBuf,
+    /// Code under watch.
+    pub watches: Vec<Watch>,
+    /// Switch address space randomisation off for the command.
+    pub fixed_layout: bool,
+    /// Step from the exec on, through the loader and all constructors; else from the program's entry point.
+    pub from_start: bool,
+    /// Give up after so many steps.
+    pub max_steps: u64,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Wait status of the command.
+    pub status: i32,
+    /// Instructions stepped.
+    pub steps: u64,
+    /// Loads logged.
+    pub loads: u64,
+}
+
+/// Where an address lies.
+#[derive(Clone, Copy)]
+struct Place {
+    watch: usize,
+    bias: u64,
+    clone: bool,
+}
+
+/// A decoded instruction under watch.
+#[derive(Clone)]
+struct Code {
+    insn: Instruction,
+    reads: Reads,
+    place: Place,
+    kind: Kind,
+    /// Link-time address to log.
+    ip: u64,
+    ptwrite: bool,
+}
+
+/// Loads of an instruction that has not retired yet.
+struct Pending {
+    address: u64,
+    reads: Vec<Read>,
+    kind: Kind,
+    watch: usize,
+    ip: u64,
+    /// Count register before, if the instruction repeats.
+    count: Option<u64>,
+}
+
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// Index of the watch and load bias.
+    module: Option<(usize, u64)>,
+}
+
+struct Process {
+    memory: Memory,
+    mappings: Vec<Mapping>,
+    code: HashMap<u64, Option<Code>>,
+    /// Original byte under the breakpoint at the entry point.
+    breakpoint: Option<(u64, u8)>,
+    stepped: bool,
+}
+
+#[derive(Default)]
+struct Thread {
+    process: i32,
+    pending: Option<Pending>,
+    /// The initial stop of a new thread was seen.
+    started: bool,
+}
+
+struct Image {
+    /// `(file offset, file size, vaddr)` of the loadable segments.
+    segments: Vec<(u64, u64, u64)>,
+    original: Vec<u8>,
+    original_segments: Vec<(u64, u64, u64)>,
+}
+
+fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
+    use object::read::elf::{FileHeader, ProgramHeader};
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
+    let e = header.endian()?;
+    let all = header.program_headers(e, bytes)?;
+    Ok(all.iter().filter(|p| p.p_type(e) == object::elf::PT_LOAD).map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e))).collect())
+}
+
+/// The tracer.
+pub struct Stepper<W: Write> {
+    options: Options,
+    program: PathBuf,
+    images: Vec<Image>,
+    processes: HashMap<i32, Process>,
+    threads: HashMap<i32, Thread>,
+    factory: InstructionInfoFactory,
+    out: W,
+    buffer: Vec<u8>,
+    steps: u64,
+    loads: u64,
+}
+
+fn request(request: libc::c_uint, tid: i32, data: usize) -> std::io::Result<()> {
+    // SAFETY: the requests made through this function take an integer in `data` and touch no memory of ours.
+    if unsafe { libc::ptrace(request, tid, 0usize, data) } < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn event_message(tid: i32) -> std::io::Result<u64> {
+    let mut value: libc::c_ulong = 0;
+    // SAFETY: the kernel writes one word to `value`.
+    let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0usize, &raw mut value) };
+    if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(value) }
+}
+
+fn group_of(tid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+fn entry_point(pid: i32) -> Option<u64> {
+    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
+    bytes.chunks_exact(16).find(|pair| word(&pair[..8]) == 9).map(|pair| word(&pair[8..]))
+}
+
+impl<W: Write> Stepper<W> {
+    /// Prepares a run.
+    pub fn new(options: Options, out: W) -> Result<Stepper<W>> {
+        let mut images = Vec::new();
+        for watch in &options.watches {
+            let bytes = std::fs::read(&watch.path).with_context(|| watch.path.display().to_string())?;
+            let original = match &watch.original {
+                Some(path) => std::fs::read(path).with_context(|| path.display().to_string())?,
+                None => Vec::new(),
+            };
+            let original_segments = if original.is_empty() { Vec::new() } else { segments(&original)? };
+            images.push(Image { segments: segments(&bytes)?, original, original_segments });
+        }
+        let program = options.program.canonicalize().with_context(|| options.program.display().to_string())?;
+        Ok(Stepper {
+            options,
+            program,
+            images,
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            factory: InstructionInfoFactory::new(),
+            out,
+            buffer: Vec::new(),
+            steps: 0,
+            loads: 0,
+        })
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let (name, args) = self.options.command.split_first().context("no command")?;
+        let mut command = Command::new(name);
+        command.args(args);
+        let fixed = self.options.fixed_layout;
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(move || {
+                if fixed && libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                request(libc::PTRACE_TRACEME, 0, 0)
+            });
+        }
+        command.spawn().with_context(|| format!("cannot run {name}"))
+    }
+
+    /// Runs the command to its end.
+    pub fn run(mut self) -> Result<Outcome> {
+        let child = self.spawn()?;
+        let root = child.id() as i32;
+        let mut status = None;
+        let mut first = true;
+        loop {
+            let mut raw = 0;
+            // SAFETY: the kernel writes one int.
+            let tid = unsafe { libc::waitpid(-1, &raw mut raw, libc::__WALL) };
+            if tid < 0 {
+                let error = std::io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::ECHILD) => break,
+                    _ => bail!("waitpid: {error}"),
+                }
+            }
+            if libc::WIFEXITED(raw) || libc::WIFSIGNALED(raw) {
+                self.threads.remove(&tid);
+                self.processes.remove(&tid);
+                if tid == root {
+                    status = Some(raw);
+                }
+                continue;
+            }
+            if first {
+                first = false;
+                let options = libc::PTRACE_O_TRACEFORK
+                    | libc::PTRACE_O_TRACEVFORK
+                    | libc::PTRACE_O_TRACECLONE
+                    | libc::PTRACE_O_TRACEEXEC
+                    | libc::PTRACE_O_EXITKILL;
+                request(libc::PTRACE_SETOPTIONS, tid, options as usize).context("PTRACE_SETOPTIONS")?;
+                self.threads.insert(tid, Thread { process: tid, started: true, ..Thread::default() });
+                self.exec(tid)?;
+                self.resume(tid, 0)?;
+                continue;
+            }
+            self.stopped(tid, raw)?;
+            if self.steps > self.options.max_steps {
+                // SAFETY: plain system call on our own child.
+                unsafe { libc::kill(root, libc::SIGKILL) };
+                bail!("more than {} steps", self.options.max_steps);
+            }
+        }
+        self.out.write_all(&self.buffer)?;
+        self.out.flush()?;
+        let status = status.context("the command's end was not seen")?;
+        Ok(Outcome { status, steps: self.steps, loads: self.loads })
+    }
+
+    fn stopped(&mut self, tid: i32, raw: i32) -> Result<()> {
+        if !self.threads.contains_key(&tid) {
+            self.adopt(tid);
+        }
+        let signal = libc::WSTOPSIG(raw);
+        let event = raw >> 16;
+        if event == libc::PTRACE_EVENT_EXEC {
+            // The thread that called exec takes the process id.
+            let former = event_message(tid)? as i32;
+            if former != tid {
+                self.threads.remove(&former);
+            }
+            self.threads.insert(tid, Thread { process: tid, started: true, ..Thread::default() });
+            self.exec(tid)?;
+            return self.resume(tid, 0);
+        }
+        if event != 0 {
+            return self.resume(tid, 0);
+        }
+        let thread = self.threads.get_mut(&tid).context("a stop of an unknown thread")?;
+        if !thread.started && signal == libc::SIGSTOP {
+            thread.started = true;
+            return self.resume(tid, 0);
+        }
+        let process = thread.process;
+        if signal == libc::SIGTRAP && self.processes.get(&process).is_some_and(|p| p.stepped || p.breakpoint.is_some()) {
+            return self.trapped(tid, process);
+        }
+        // Any other signal: the instruction under way did not retire, unless it repeats, whose iterations so
+        // far have happened.
+        if thread.pending.as_ref().is_some_and(|p| p.count.is_none()) {
+            thread.pending = None;
+        }
+        self.resume(tid, signal)
+    }
+
+    /// A new thread or process whose parent is traced.
+    fn adopt(&mut self, tid: i32) {
+        let group = group_of(tid).unwrap_or(tid);
+        if !self.processes.contains_key(&group)
+            && let Some(parent) = parent_of(group)
+            && self.processes.get(&parent).is_some_and(|p| p.stepped)
+            && let Ok(memory) = Memory::open(group)
+        {
+            let process = Process { memory, mappings: Vec::new(), code: HashMap::new(), breakpoint: None, stepped: true };
+            self.processes.insert(group, process);
+        }
+        self.threads.insert(tid, Thread { process: group, ..Thread::default() });
+    }
+
+    /// A process has a new image.
+    fn exec(&mut self, pid: i32) -> Result<()> {
+        self.processes.remove(&pid);
+        let image = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        if image.as_deref() != Some(self.program.as_path()) {
+            return Ok(());
+        }
+        let memory = Memory::open(pid)?;
+        let mut process = Process { memory, mappings: Vec::new(), code: HashMap::new(), breakpoint: None, stepped: true };
+        if !self.options.from_start {
+            let entry = entry_point(pid).context("no entry point in the auxiliary vector")?;
+            let mut byte = [0u8];
+            if process.memory.read(entry, &mut byte) != 1 {
+                bail!("the entry point {entry:#x} cannot be read");
+            }
+            process.memory.write(entry, &[0xcc])?;
+            process.breakpoint = Some((entry, byte[0]));
+            process.stepped = false;
+        }
+        self.processes.insert(pid, process);
+        Ok(())
+    }
+
+    fn trapped(&mut self, tid: i32, pid: i32) -> Result<()> {
+        let process = self.processes.get_mut(&pid).context("a trap in an unknown process")?;
+        if let Some((entry, byte)) = process.breakpoint.take() {
+            let mut registers = Registers::read(tid)?;
+            if registers.user.rip != entry + 1 {
+                bail!("a trap at {:#x} before the entry point", registers.user.rip);
+            }
+            process.memory.write(entry, &[byte])?;
+            registers.user.rip = entry;
+            registers.write()?;
+            process.stepped = true;
+        } else {
+            self.steps += 1;
+        }
+        self.resume(tid, 0)
+    }
+
+    /// Lets a thread go on: by one instruction if its process is stepped.
+    fn resume(&mut self, tid: i32, signal: i32) -> Result<()> {
+        let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
+        let stepped = self.processes.get(&pid).is_some_and(|p| p.stepped);
+        if stepped && signal == 0 {
+            match self.before_step(tid, pid) {
+                Ok(()) => {}
+                // The thread was killed while it was stopped; its end will be reported.
+                Err(error) if gone(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        let how = if stepped { libc::PTRACE_SINGLESTEP } else { libc::PTRACE_CONT };
+        match request(how, tid, signal as usize) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => bail!("cannot resume thread {tid}: {error}"),
+            _ => Ok(()),
+        }
+    }
+
+    fn before_step(&mut self, tid: i32, pid: i32) -> Result<()> {
+        let mut registers = Registers::read(tid)?;
+        if let Some(pending) = self.threads.get_mut(&tid).and_then(|t| t.pending.take()) {
+            if pending.count.is_some() && registers.user.rip == pending.address {
+                // One more iteration of the same instruction.
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.pending = Some(pending);
+                }
+                return Ok(());
+            }
+            self.log(tid, pid, &pending, &registers);
+        }
+        loop {
+            let ip = registers.user.rip;
+            let Some(code) = self.code(pid, ip)? else { return Ok(()) };
+            if code.ptwrite {
+                let value = operand(&code.insn, &registers);
+                self.put(tid, pid, Event { kind: Kind::PtWrite, value, ip: code.ip, ..blank(code.place.watch) })?;
+                registers.user.rip += code.insn.len() as u64;
+                registers.write()?;
+                continue;
+            }
+            let mut reads = Vec::new();
+            loads::evaluate(&code.insn, &code.reads, &mut registers, &mut reads);
+            let repeats = matches!(code.reads, Reads::String { repeated: true, .. });
+            let count = repeats.then(|| loads::register(count_register(&code.insn), &registers));
+            if let Some(thread) = self.threads.get_mut(&tid)
+                && !reads.is_empty()
+            {
+                thread.pending = Some(Pending { address: ip, reads, kind: code.kind, watch: code.place.watch, ip: code.ip, count });
+            }
+            return Ok(());
+        }
+    }
+
+    fn log(&mut self, tid: i32, pid: i32, pending: &Pending, after: &Registers) {
+        // An address-size prefix on a repeated instruction is not used by any compiler; the count is rcx.
+        let times = pending.count.map_or(1, |before| before.wrapping_sub(after.gpr(1)));
+        if times == 0 {
+            return;
+        }
+        for read in &pending.reads {
+            self.loads += 1;
+            let event = Event {
+                kind: pending.kind,
+                ip: pending.ip,
+                value: read.address,
+                size: (read.size * times) as u32,
+                ..blank(pending.watch)
+            };
+            // Failure to write is found at the final flush.
+            let _ = self.put(tid, pid, event);
+        }
+    }
+
+    fn put(&mut self, tid: i32, pid: i32, event: Event) -> Result<()> {
+        Event { process: pid as u32, thread: tid as u32, ..event }.put(&mut self.buffer);
+        if self.buffer.len() > 1 << 20 {
+            self.out.write_all(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// The instruction at `ip`, if it is under watch and of interest.
+    fn code(&mut self, pid: i32, ip: u64) -> Result<Option<Code>> {
+        let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
+        if let Some(known) = process.code.get(&ip) {
+            return Ok(known.clone());
+        }
+        let found = find(process, &self.program, &self.options.watches, &self.images, pid, ip)?;
+        let code = match found {
+            None => None,
+            Some(place) => self.decode(pid, ip, place)?,
+        };
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.code.insert(ip, code.clone());
+        }
+        Ok(code)
+    }
+
+    fn decode(&mut self, pid: i32, ip: u64, place: Place) -> Result<Option<Code>> {
+        let process = &self.processes[&pid];
+        let mut bytes = [0u8; 15];
+        let n = process.memory.read(ip, &mut bytes);
+        let mut insn = Decoder::with_ip(64, &bytes[..n], ip, DecoderOptions::NONE).decode();
+        if insn.is_invalid() {
+            bail!("{ip:#x}: an instruction that cannot be decoded: {:02x?}", &bytes[..n]);
+        }
+        if insn.mnemonic() == iced_x86::Mnemonic::Ptwrite {
+            let code = Code { insn, reads: Reads::None, place, kind: Kind::PtWrite, ip: ip - place.bias, ptwrite: true };
+            return Ok(Some(code));
+        }
+        let reads = loads::classify(&insn, &mut self.factory);
+        if matches!(reads, Reads::None) {
+            return Ok(None);
+        }
+        let link = ip - place.bias;
+        let (mut kind, mut at) = (if place.clone { Kind::Unlisted } else { Kind::Original }, link);
+        if place.clone {
+            let watch = &self.options.watches[place.watch];
+            if let Ok(i) = watch.copies.binary_search_by_key(&link, |c| c.0) {
+                at = watch.copies[i].1;
+                kind = Kind::Clone;
+                if let Some(original) = original(&self.images[place.watch], at, place.bias)
+                    && same_form(&insn, &original)
+                {
+                    // Only literals differ: what counts is what the original would have read.
+                    insn = original;
+                }
+            }
+        }
+        Ok(Some(Code { insn, reads, place, kind, ip: at, ptwrite: false }))
+    }
+}
+
+fn gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.raw_os_error() == Some(libc::ESRCH))
+}
+
+fn blank(watch: usize) -> Event {
+    Event { process: 0, thread: 0, kind: Kind::Original, watch: watch as u16, size: 0, ip: 0, value: 0 }
+}
+
+fn count_register(insn: &Instruction) -> iced_x86::Register {
+    let short = (0..insn.op_count()).any(|i| matches!(insn.op_kind(i), OpKind::MemorySegESI | OpKind::MemoryESEDI));
+    if short { iced_x86::Register::ECX } else { iced_x86::Register::RCX }
+}
+
+/// The value that a `ptwrite` with a register operand would send.
+fn operand(insn: &Instruction, registers: &Registers) -> u64 {
+    loads::register(insn.op0_register(), registers)
+}
+
+/// The original instruction as it stands in the file before instrumentation.
+fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
+    let (offset, size, vaddr) = image.original_segments.iter().copied().find(|s| at >= s.2 && at < s.2 + s.1)?;
+    let start = offset + (at - vaddr);
+    let bytes = image.original.get(start as usize..(offset + size).min(start + 15) as usize)?;
+    Some(Decoder::with_ip(64, bytes, at + bias, DecoderOptions::NONE).decode())
+}
+
+/// Whether two instructions read memory through the same registers in the same way.
+fn same_form(a: &Instruction, b: &Instruction) -> bool {
+    a.code() == b.code()
+        && a.memory_base() == b.memory_base()
+        && a.memory_index() == b.memory_index()
+        && a.memory_index_scale() == b.memory_index_scale()
+        && a.memory_segment() == b.memory_segment()
+}
+
+fn find(process: &mut Process, program: &Path, watches: &[Watch], images: &[Image], pid: i32, ip: u64) -> Result<Option<Place>> {
+    let at = |process: &Process| process.mappings.iter().position(|m| (m.start..m.end).contains(&ip));
+    let index = match at(process) {
+        Some(i) => i,
+        None => {
+            process.mappings = mappings(pid, program, watches, images)?;
+            match at(process) {
+                Some(i) => i,
+                None => return Ok(None),
+            }
+        }
+    };
+    let Some((watch, bias)) = process.mappings[index].module else { return Ok(None) };
+    let link = ip.wrapping_sub(bias);
+    let ranges = &watches[watch].ranges;
+    let after = ranges.partition_point(|r| r.0 <= link);
+    let inside = after.checked_sub(1).map(|i| ranges[i]).filter(|r| link < r.1);
+    Ok(inside.map(|r| Place { watch, bias, clone: r.2 }))
+}
+
+fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Result<Vec<Mapping>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some(_), Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
+        let path = words.nth(2).unwrap_or("");
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let offset = u64::from_str_radix(offset, 16)?;
+        let watch = watches.iter().position(|w| path == w.path.to_string_lossy() || (path == program.to_string_lossy() && same_file(&w.path, program)));
+        let module = watch.and_then(|w| {
+            let page = |s: &&(u64, u64, u64)| (s.0 & !0xfff..s.0 + s.1).contains(&offset);
+            let segment = images[w].segments.iter().find(page)?;
+            Some((w, start.wrapping_sub(offset).wrapping_add(segment.0).wrapping_sub(segment.2)))
+        });
+        all.push(Mapping { start, end, module });
+    }
+    Ok(all)
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    a.canonicalize().is_ok_and(|a| a == b)
+}
