@@ -1,0 +1,22 @@
+//! A sidecar from outside. What the reader accepts must be safe to follow and survive being written again.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use mgz_annotations_schema::Sidecar;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(first) = Sidecar::from_bytes(bytes) {
+        for site in &first.sites {
+            let _ = &first.functions[site.function as usize];
+            if let Some(region) = first.regions.get(site.region as usize) {
+                let last = region.first_record as usize + region.record_count as usize;
+                let _ = &first.records[region.first_record as usize..last];
+            }
+        }
+        let again = first.to_bytes().expect("writing to memory");
+        let second = Sidecar::from_bytes(&again).expect("what was accepted once is accepted when written again");
+        assert_eq!(first.sites, second.sites);
+        assert_eq!(first.records, second.records);
+        assert_eq!(first.regions, second.regions);
+        assert_eq!(first.map, second.map);
+    }
+});

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Makes seeds for the fuzz targets out of small real files: seeds.py CORPUS TARGET…
+
+Nothing is downloaded: seeds are compiled or put together here. Files that exist are left alone.
+"""
+
+import json
+import os
+import struct
+import sys
+
+PRELUDE = struct.Struct("<4sI16sQQQ")
+M64 = (1 << 64) - 1
+
+
+def put(folder, name, data):
+    path = os.path.join(folder, "seed-" + name)
+    if not os.path.exists(path):
+        with open(path, "wb") as f:
+            f.write(data)
+
+
+def address_map():
+    """Two functions: plain copies, an inserted instruction, a probe state, skipped original bytes."""
+    streams = [bytes([0x33, 0x04, 0x00, 0x01, 0x44, 0x00, 0x00, 0x55]), bytes([0x11, 0x40, 0x22])]
+    functions = [(0x9000, 0x9010, 0x1000, 0), (0x9010, 0x9013, 0x1010, len(streams[0]))]
+    states = [bytes([0, 255, 0, 0] + [255] * 12), bytes([2, 3, 0, 0, 3, 0] + [255] * 10)]
+    stream = b"".join(streams)
+    return struct.pack("<IIQ", 2, 2, len(stream)) + b"".join(struct.pack("<4I", *f) for f in functions) + b"".join(states) + stream
+
+
+def sidecar():
+    """A sidecar with raw (uncompressed) columns of one row each, so that mutations reach the tables."""
+    tables = {
+        "functions": "name:u32 left:u32 start:u64 end:u64 clone_start:u64 clone_end:u64",
+        "sites": "function:u32 region:u32 location:u32 size:u32 ip:u64 clone_ip:u64 disp:i64 stride:i64 op_disp:i64 class:u8 kind:u8 flags:u8 reason:u8 a:u8 b:u8 "
+        "scale:u8 op_base:u8 op_index:u8 op_scale:u8 op_seg:u8",
+        "regions": "function:u32 first_record:u32 record_count:u32 first_site:u32 site_count:u32 implied_const:u32",
+        "records": "region:u32 slots:u32 clone_ip:u64 ip:u64",
+        "ptwrites": "ip:u64 record:u32 part:u32",
+        "gathers": "site:u32 lanes:u32 mask_bytes:u32 index_bytes:u32",
+        "locations": "function:u32 file:u32 line:u32 inlined_into:u32",
+    }
+    values = {("functions", "left"): 0xFFFFFFFF, ("regions", "record_count"): 1, ("regions", "site_count"): 1, ("records", "slots"): 1, ("sites", "b"): 255,
+              ("sites", "size"): 8, ("sites", "scale"): 1, ("gathers", "lanes"): 4, ("locations", "inlined_into"): 0xFFFFFFFF}
+    body, columns = b"", []
+
+    def add(table, name, kind, rows, raw):
+        nonlocal body
+        body += bytes(-len(body) % 8)
+        columns.append({"table": table, "name": name, "kind": kind, "rows": rows, "encoding": "raw", "offset": len(body), "bytes": len(raw), "raw_bytes": len(raw)})
+        body += raw
+
+    map_bytes = address_map()
+    add("map", "map", "u8", len(map_bytes), map_bytes)
+    for table, fields in tables.items():
+        for name, kind in (f.split(":") for f in fields.split()):
+            width = {"u8": 1, "u32": 4, "u64": 8, "i64": 8}[kind]
+            add(table, name, kind, 1, values.get((table, name), 0).to_bytes(width, "little"))
+    add("strings", "text", "utf8", 2, b"main\0a.c\0")
+    header = json.dumps({"format": "mgz-annotations", "version": 1, "flavour": "soft", "id_count": 1, "columns": columns}).encode()
+    header += b" " * (-len(header) % 8)
+    return PRELUDE.pack(b"MGZA", 1, bytes(range(16)), len(header), PRELUDE.size + len(header), len(map_bytes)) + header + body
+
+
+def mix(lane, word):
+    x = (lane ^ word) * 0x9E3779B97F4A7C15 & M64
+    return (x << 29 | x >> 35) & M64
+
+
+def segment(kind, slots):
+    """One spill segment, every slot with its id and a payload of eight bytes."""
+    control, data = b"", b""
+    table, previous = {}, 0
+    for start in range(0, len(slots), 1024):
+        block, words = slots[start : start + 1024], []
+        for i, (slot_id, payload) in enumerate(block):
+            last = table.get(slot_id & 63, 0)
+            table[slot_id & 63] = payload
+            data += struct.pack("<IQ", slot_id, payload - last & M64)
+            if i % 16 == 0:
+                words.append(0)
+            words[-1] |= 0xF << 4 * (i % 16)
+        control += struct.pack("<Q", (1 << len(words)) - 1) + b"".join(struct.pack("<Q", w) for w in words)
+    data += bytes(8)
+    aux = b"\x01" + struct.pack("<I", 10)
+
+    def header(check):
+        return struct.pack("<4sBBBBIIIIQQQQQ", b"MGZS", kind, 0, 6, 0, len(slots), len(control), len(data), len(aux), 0, 1000, 2000, check, 0)
+
+    lanes = [1, 2, 3, 4]
+    for part in (header(0), control, data, aux):
+        part += bytes(-len(part) % 8)
+        for i in range(0, len(part), 8):
+            lane = i // 8 % 4
+            lanes[lane] = mix(lanes[lane], int.from_bytes(part[i : i + 8], "little"))
+    check = 0
+    for lane in lanes:
+        check = mix(check, lane)
+    return header(check) + control + data + aux
+
+
+def spill():
+    head = b"MGZSPILL" + struct.pack("<IIII", 1, 24, 100, 101)
+    return head + segment(0, [(i % 5, 0x1000 + 8 * i) for i in range(40)]) + segment(1, [(0xFFFFFF00, 0x1234), (3, 7), (9, 1 << 47)])
+
+
+def manifest():
+    return json.dumps({
+        "format": "mgz-trace", "version": 1, "command": ["./a", "b"], "backend": "soft", "mode": "ring", "period": 1000000, "window": 1000, "state": "complete",
+        "modules": [{"path": "a", "bias": 4096, "sidecar": "annotations/a.mgza", "sidecar_id": "00" * 16}],
+        "threads": [{"process": 1, "thread": 1, "records_executed": 5, "rows": 5, "samples": 1}],
+        "totals": {"records_executed": 5, "loads_executed": None, "loads_executed_estimate": 1.5, "dropped": {"before_start": 1}}, "problems": ["x"],
+    }).encode()
+
+
+MAKERS = {
+    "address_map": lambda: {"two": address_map()},
+    "sidecar": lambda: {"raw": sidecar()},
+    "spill": lambda: {"two": spill()},
+    "spill_round_trip": lambda: {"steps": bytes(range(256)) * 8},
+    "manifest": lambda: {"ring": manifest()},
+}
+
+
+def main():
+    corpus, targets = sys.argv[1], sys.argv[2:]
+    for target in targets:
+        folder = os.path.join(corpus, target)
+        os.makedirs(folder, exist_ok=True)
+        for name, data in MAKERS.get(target, dict)().items():
+            put(folder, name, data)
+
+
+if __name__ == "__main__":
+    main()
