@@ -1,0 +1,242 @@
+//! The memory that the recorder and the traced processes share: one sparse file (a memfd), mapped by both.
+//!
+//! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
+//!
+//! ```text
+//! 0                     Header (settings, counters, module table)
+//! HEADER_BYTES          thread slot 0: Control page | [ring mode: the ring's physical pages] | CHUNKS chunks
+//! HEADER_BYTES + stride thread slot 1: …
+//! ```
+//!
+//! The recorder makes the file, writes the settings and never changes them. A process claims a thread slot by
+//! changing [`Control::state`] from FREE to LIVE, and maps its pages into low memory. From then on one
+//! thread writes it: a queue of chunks with the thread as the only producer ([`Control::published`]) and the recorder
+//! as the only consumer ([`Control::drained`]). What is in the ring and not yet published when a thread dies is
+//! read from `cursor` and `base` afterwards, by whoever changes the state from LIVE to CLOSING.
+//!
+//! The traced program can scribble over all of this: the recorder checks every number it reads.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the file.
+pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
+/// Version of this layout; runtime and recorder are always of one build.
+pub const VERSION: u32 = 1;
+/// Page size.
+pub const PAGE: usize = 4096;
+/// Thread slots in the file.
+pub const MAX_THREADS: usize = 2048;
+/// Rows of the module table.
+pub const MAX_MODULES: usize = 1024;
+/// Length of a path in the module table, with its terminating zero.
+pub const PATH_BYTES: usize = 1024;
+/// Chunks of a thread's queue.
+pub const CHUNKS: usize = 4;
+/// Environment variable that tells the runtime where this memory is.
+pub const ENV_NAME: &str = "MGZ_RUNTIME";
+
+/// [`Header::mode`]: install nothing; for the single-step reference.
+pub const MODE_OFF: u32 = 0;
+/// [`Header::mode`]: keep every record.
+pub const MODE_FULL: u32 = 1;
+/// [`Header::mode`]: keep the last `window` records of each `period`.
+pub const MODE_RING: u32 = 2;
+
+/// Thread slot: nobody's.
+pub const FREE: u32 = 0;
+/// Thread slot: a thread records (or has died without saying so).
+pub const LIVE: u32 = 1;
+/// Thread slot: what a dead thread left is being published.
+pub const CLOSING: u32 = 2;
+
+/// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
+pub const CAUSE_WHOLE: u32 = 0;
+/// The thread ended.
+pub const CAUSE_END_OF_THREAD: u32 = 1;
+/// The process ended by `exit`.
+pub const CAUSE_END_OF_PROCESS: u32 = 2;
+/// The process was replaced by `exec`.
+pub const CAUSE_EXEC: u32 = 3;
+/// Recording in this thread was given up by the runtime.
+pub const CAUSE_GIVEN_UP: u32 = 7;
+
+/// What the runtime counts, see [`Header::counters`].
+pub mod count {
+    /// Threads that found no free thread slot, or no low memory for their ring.
+    pub const THREADS_WITHOUT_RING: usize = 0;
+    /// Rings that were met by a thread that does not own them.
+    pub const FOREIGN_THREADS: usize = 1;
+    /// Signals that interrupted a probe whose state could not be found.
+    pub const LOST_STATES: usize = 2;
+    /// Threads that gave up because the recorder was gone or said stop.
+    pub const STOPPED: usize = 3;
+    /// Modules that could not be told to the recorder because the table is full.
+    pub const MODULES_UNTOLD: usize = 4;
+    /// Handlers that changed their context: the region in flight was cut.
+    pub const CUT_REGIONS: usize = 5;
+    /// Names for the manifest's `dropped`, by number.
+    pub const NAMES: [&str; 6] =
+        ["threads_without_ring", "foreign_threads", "lost_probe_states", "threads_stopped", "modules_untold", "cut_regions"];
+}
+
+/// Start of the shared memory.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// `MODE_*`.
+    pub mode: u32,
+    /// Process id of the recorder.
+    pub recorder: u32,
+    /// The recorder sets this to 1 to end recording (disk full, size limit).
+    pub stop: AtomicU32,
+    /// Records from window end to window end.
+    pub period: u64,
+    /// Records in a window.
+    pub window: u64,
+    /// Bytes of a chunk, a multiple of [`PAGE`]. In ring mode at least `window` slots.
+    pub chunk_bytes: u64,
+    /// Ring mode: bytes of the ring's physical memory, a power of two of at least two windows; else 0.
+    pub ring_bytes: u64,
+    /// Bytes of a thread slot in the file.
+    pub stride: u64,
+    /// Futex: incremented whenever a thread publishes a chunk or a module is told.
+    pub doorbell: AtomicU32,
+    /// Number of rows of `modules` that were claimed.
+    pub module_count: AtomicU32,
+    /// See [`count`].
+    pub counters: [AtomicU64; 16],
+    /// Modules in the order in which they were met.
+    pub modules: [ModuleRow; MAX_MODULES],
+}
+
+/// Bytes before the first thread slot.
+pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
+
+/// [`ModuleRow::result`]: instrumented, patches installed (or, in `off`, deliberately not).
+pub const MODULE_OK: u32 = 0;
+/// [`ModuleRow::result`]: made by another version of mgz.
+pub const MODULE_VERSION: u32 = 1;
+/// [`ModuleRow::result`]: PT flavour, which this backend cannot record.
+pub const MODULE_FLAVOUR: u32 = 2;
+/// [`ModuleRow::result`]: the sidecar could not be opened.
+pub const MODULE_NO_SIDECAR: u32 = 3;
+/// [`ModuleRow::result`]: the sidecar belongs to another file.
+pub const MODULE_OTHER_SIDECAR: u32 = 4;
+/// [`ModuleRow::result`]: its record ids overlap with those of another module.
+pub const MODULE_OVERLAP: u32 = 5;
+/// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
+pub const MODULE_UNPATCHED: u32 = 6;
+
+/// A module that a process loaded.
+#[repr(C)]
+pub struct ModuleRow {
+    /// 1 once the row is complete.
+    pub ready: AtomicU32,
+    /// `MODULE_*`.
+    pub result: u32,
+    /// Process id.
+    pub pid: u32,
+    /// First record id.
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Load bias.
+    pub bias: u64,
+    /// Identity of the sidecar.
+    pub sidecar_id: [u8; 16],
+    /// Path, zero-terminated.
+    pub path: [u8; PATH_BYTES],
+    /// Path of the sidecar, zero-terminated.
+    pub sidecar: [u8; PATH_BYTES],
+}
+
+/// The control page of a thread: `%gs` points here.
+#[repr(C)]
+pub struct Control {
+    /// Address of the next free slot (`abi::GS_CURSOR`). Written by probes.
+    pub cursor: u64,
+    /// Spill places (`abi::GS_SPILL`). Written by probes.
+    pub spill: [u64; 8],
+    /// Address of this page in its process.
+    pub self_addr: u64,
+    /// FREE, LIVE or CLOSING.
+    pub state: AtomicU32,
+    /// Number of this thread slot.
+    pub index: u32,
+    /// System process id of the owner.
+    pub pid: u32,
+    /// System thread id of the owner.
+    pub tid: u32,
+    /// Address of the first slot written since the last chunk or lap began.
+    pub base: u64,
+    /// Address behind the last slot that fits: the guard page.
+    pub guard: u64,
+    /// Ring mode: address where the mirrored ring begins; the physical offset of an address is
+    /// `(address - ring_start) % ring_bytes`.
+    pub ring_start: u64,
+    /// Slots that the owner had written when `base` was set, since it began.
+    pub slots_before: u64,
+    /// Ring mode: slots of the current period that were written before `base`.
+    pub period_before: u64,
+    /// CLOCK_MONOTONIC when the chunk or the period began.
+    pub begin_ns: u64,
+    /// Chunks published so far. Chunk k lies in place k % [`CHUNKS`].
+    pub published: AtomicU64,
+    /// Futex: chunks drained so far (modulo 2³²).
+    pub drained: AtomicU32,
+    /// Zero.
+    pub reserved: u32,
+    /// The queue.
+    pub chunks: [ChunkInfo; CHUNKS],
+}
+
+/// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkInfo {
+    /// System process id of the thread that wrote it.
+    pub pid: u32,
+    /// System thread id.
+    pub tid: u32,
+    /// `CAUSE_*`: why it is shorter than a chunk or window.
+    pub cause: u32,
+    /// Slots in it.
+    pub slots: u32,
+    /// Offset of the first slot from the chunk's start, bytes.
+    pub offset: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Number of the first slot among all that the thread wrote.
+    pub first_slot: u64,
+    /// Slots that the thread had written when this was published.
+    pub executed: u64,
+    /// CLOCK_MONOTONIC of the first slot (in `ring`: an estimate from the rate of the period).
+    pub begin_ns: u64,
+    /// CLOCK_MONOTONIC when it was published.
+    pub end_ns: u64,
+}
+
+/// Offset of a thread slot's control page in the file.
+pub const fn slot_offset(index: usize, stride: u64) -> u64 {
+    HEADER_BYTES as u64 + index as u64 * stride
+}
+
+/// Offset of the ring's physical pages from the control page (ring mode).
+pub const RING_OFFSET: u64 = PAGE as u64;
+
+/// Offset of chunk place `place` from the control page.
+pub const fn chunk_offset(place: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
+    PAGE as u64 + ring_bytes + place as u64 * chunk_bytes
+}
+
+/// Bytes of a thread slot with these sizes.
+pub const fn stride(ring_bytes: u64, chunk_bytes: u64) -> u64 {
+    chunk_offset(CHUNKS, ring_bytes, chunk_bytes)
+}
+
+const _: () = assert!(size_of::<Control>() <= PAGE);
