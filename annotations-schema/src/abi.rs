@@ -57,13 +57,21 @@ pub struct Slot {
 /// Ids from here on are markers that the runtime writes; modules never use them.
 pub const MARK_FIRST: u32 = 0xffff_ff00;
 /// A handler of the program starts. Payload: address (run time) of the original instruction that was
-/// interrupted, i.e. the next to run. `aux`: signal number. The slots of a region in flight stand before it.
+/// interrupted, i.e. the next to run. `aux`: see [`mark_aux`]. The slots of a region in flight stand before it.
 pub const MARK_SIGNAL_ENTER: u32 = MARK_FIRST;
-/// The handler returned and the interrupted region goes on where it was.
+/// The handler returned and the interrupted region goes on where it was. Payload: that of the
+/// [`MARK_SIGNAL_ENTER`] it belongs to (handlers between them were left by a jump), or 0 for the last.
 pub const MARK_SIGNAL_RETURN: u32 = MARK_FIRST + 1;
 /// The region in flight was given up (context changed by the handler, thread killed). Payload as in
-/// [`MARK_SIGNAL_ENTER`].
+/// [`MARK_SIGNAL_ENTER`] that it answers; if it answers none (a thread was killed), where the thread was.
 pub const MARK_CUT: u32 = MARK_FIRST + 2;
+
+/// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them the
+/// low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was not in a
+/// clone. The clone address tells whether a record at the interrupted instruction was already written.
+pub const fn mark_aux(signal: u32, clone_ip: u64) -> u32 {
+    (signal & 0x7f) | (clone_ip as u32) << 7
+}
 
 /// ELF note name that marks an instrumented file (with the terminating zero).
 pub const NOTE_NAME: &[u8; 4] = b"mgz\0";

@@ -11,6 +11,7 @@
 pub mod abi;
 pub mod addrmap;
 mod columns;
+pub mod expand;
 pub mod sidecar;
 pub mod spill;
 pub mod trace;

@@ -1,0 +1,191 @@
+//! What expansion looks up, laid out for it: per record, per region, per row.
+
+use crate::abi::MAX_REGION_SLOTS;
+use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
+use std::ops::Range;
+
+/// Lookup tables over the sidecars of a trace. Made once, shared by all expanders.
+#[derive(Debug, Default)]
+pub struct Tables {
+    pub(super) records: Vec<Record>,
+    pub(super) regions: Vec<Region>,
+    pub(super) rows: Vec<Row>,
+    /// Implied Constant loads by region, in program order.
+    pub(super) implied: Vec<Point>,
+    pub(super) gathers: Vec<Gather>,
+    /// Some record takes several slots.
+    pub(super) has_raw: bool,
+    modules: Vec<Ids>,
+}
+
+/// Record ids of one sidecar.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ids {
+    pub(super) first: u32,
+    pub(super) count: u32,
+    /// Index of its first record in [`Tables::records`].
+    pub(super) records: u32,
+}
+
+/// A place in the program, original and clone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point {
+    pub(super) ip: u64,
+    pub(super) clone_ip: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// Index in [`Tables::regions`].
+    pub(super) region: u32,
+    /// Number inside the region.
+    pub(super) index: u8,
+    /// Slots that it takes.
+    pub(super) slots: u8,
+    /// Slots of the region's records before it.
+    pub(super) offset: u8,
+    pub(super) point: Point,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Region {
+    pub(super) first_record: u32,
+    pub(super) records: u8,
+    /// All records take one slot and all rows are plain.
+    pub(super) short: bool,
+    pub(super) rows: Range<u32>,
+    pub(super) implied: u32,
+    pub(super) implied_points: Range<u32>,
+}
+
+/// A site that gives rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) disp: u64,
+    /// All ones if the bias is to be added.
+    bias_mask: u64,
+    address_mask: u64,
+    pub(super) ip: u64,
+    pub(super) clone_ip: u64,
+    pub(super) site: u32,
+    pub(super) size: u32,
+    /// Index in [`Tables::gathers`], or [`NONE`].
+    pub(super) gather: u32,
+    pub(super) class: u8,
+    pub(super) store: bool,
+    pub(super) kind: SiteKind,
+    pub(super) a: u8,
+    pub(super) b: u8,
+    pub(super) scale: u8,
+    pub(super) index64: bool,
+}
+
+impl Row {
+    /// `a + b*scale + disp (+ bias)`, truncated where the instruction does so.
+    #[inline]
+    pub(super) fn plain(&self, a: u64, b: u64, bias: u64) -> u64 {
+        let address = a.wrapping_add(b.wrapping_mul(u64::from(self.scale))).wrapping_add(self.disp);
+        self.truncate(address.wrapping_add(bias & self.bias_mask))
+    }
+
+    /// Truncation by an address-size prefix; it holds for count registers as well.
+    pub(super) fn truncate(&self, value: u64) -> u64 {
+        value & self.address_mask
+    }
+}
+
+impl Tables {
+    /// Lays out the tables. The sidecars are numbered in the order given.
+    pub fn new<'s>(sidecars: impl IntoIterator<Item = &'s Sidecar>) -> Result<Tables, SidecarError> {
+        let mut tables = Tables::default();
+        for sidecar in sidecars {
+            tables.add(sidecar)?;
+        }
+        Ok(tables)
+    }
+
+    pub(super) fn ids(&self, sidecar: usize) -> Option<Ids> {
+        self.modules.get(sidecar).copied()
+    }
+
+    fn add(&mut self, sidecar: &Sidecar) -> Result<(), SidecarError> {
+        let damaged = |what: String| Err(SidecarError::Damaged(what));
+        let records = self.records.len() as u32;
+        let regions = self.regions.len() as u32;
+        let gathers = self.gathers.len() as u32;
+        self.modules.push(Ids { first: sidecar.header.id_first, count: sidecar.records.len() as u32, records });
+        if u64::from(sidecar.header.id_first) + sidecar.records.len() as u64 > u64::from(crate::abi::MARK_FIRST) {
+            return damaged("its record ids reach into those of markers".into());
+        }
+        self.gathers.extend_from_slice(&sidecar.gathers);
+        for (number, region) in sidecar.regions.iter().enumerate() {
+            let members = region.first_record as usize..region.first_record as usize + region.record_count as usize;
+            let slots: u64 = sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots)).sum();
+            if slots > MAX_REGION_SLOTS as u64 {
+                return damaged(format!("region {number} has {slots} slots, more than {MAX_REGION_SLOTS}"));
+            }
+            let first_row = self.rows.len() as u32;
+            let first_implied = self.implied.len() as u32;
+            let mut short = sidecar.records[members].iter().all(|r| r.slots == 1);
+            for site in region.first_site..region.first_site + region.site_count {
+                let s = &sidecar.sites[site as usize];
+                if s.region != number as u32 || s.flags & SiteFlags::UNRECORDED != 0 {
+                    continue;
+                }
+                if s.flags & SiteFlags::IMPLIED != 0 {
+                    self.implied.push(Point { ip: s.ip, clone_ip: s.clone_ip });
+                    continue;
+                }
+                let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
+                short &= kind == SiteKind::Plain;
+                let gather = match sidecar.gathers.binary_search_by_key(&site, |g| g.site) {
+                    Ok(found) if kind == SiteKind::Gather => gathers + found as u32,
+                    _ if kind == SiteKind::Gather => return damaged(format!("the gather at site {site} is not described")),
+                    _ => NONE,
+                };
+                self.rows.push(Row {
+                    disp: s.disp as u64,
+                    bias_mask: if s.flags & SiteFlags::STATIC != 0 { u64::MAX } else { 0 },
+                    address_mask: if s.flags & SiteFlags::ADDR32 != 0 { u64::from(u32::MAX) } else { u64::MAX },
+                    ip: s.ip,
+                    clone_ip: s.clone_ip,
+                    site,
+                    size: s.size,
+                    gather,
+                    class: s.class,
+                    store: s.flags & SiteFlags::STORE != 0,
+                    kind,
+                    a: s.a,
+                    b: s.b,
+                    scale: s.scale,
+                    index64: s.flags & SiteFlags::INDEX64 != 0,
+                });
+            }
+            self.regions.push(Region {
+                first_record: records + region.first_record,
+                records: region.record_count as u8,
+                short,
+                rows: first_row..self.rows.len() as u32,
+                implied: region.implied_const,
+                implied_points: first_implied..self.implied.len() as u32,
+            });
+        }
+        for (number, r) in sidecar.records.iter().enumerate() {
+            let first = sidecar.regions[r.region as usize].first_record;
+            let index = number as u32 - first;
+            let offset = match self.records.last() {
+                Some(before) if index > 0 => before.offset + before.slots,
+                _ => 0,
+            };
+            self.has_raw |= r.slots > 1;
+            self.records.push(Record {
+                region: regions + r.region,
+                index: index as u8,
+                slots: r.slots as u8,
+                offset,
+                point: Point { ip: r.ip, clone_ip: r.clone_ip },
+            });
+        }
+        Ok(())
+    }
+}
