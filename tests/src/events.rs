@@ -76,6 +76,8 @@ pub enum Kind {
     Unlisted,
     /// A `ptwrite`: `ip` is its clone address, `value` the payload.
     PtWrite,
+    /// A file under watch was met at a new place; `value` is its load bias.
+    Module,
 }
 
 /// One thing that the stepper saw.
@@ -121,14 +123,14 @@ impl Event {
         let u32_at = |b: &[u8], i: usize| u32::from_le_bytes(b[i..i + 4].try_into().expect("four bytes"));
         let u64_at = |b: &[u8], i: usize| u64::from_le_bytes(b[i..i + 8].try_into().expect("eight bytes"));
         let event = |b: &[u8]| {
-            let kinds = [Kind::Original, Kind::Clone, Kind::Unlisted, Kind::PtWrite];
+            let kinds = [Kind::Original, Kind::Clone, Kind::Unlisted, Kind::PtWrite, Kind::Module];
             let word = u32_at(b, 12);
             Event {
                 process: u32_at(b, 0),
                 thread: u32_at(b, 4),
                 size: u32_at(b, 8),
                 watch: word as u16,
-                kind: kinds[(word >> 16) as usize % 4],
+                kind: kinds[(word >> 16) as usize % 5],
                 ip: u64_at(b, 16),
                 value: u64_at(b, 24),
             }

@@ -4,7 +4,11 @@
 //! addresses by [stepping](stepper) a program under ptrace with [rules](loads) of its own, and the tests run
 //! the binaries as a user would.
 
+pub mod compare;
 pub mod events;
 pub mod loads;
+pub mod programs;
+pub mod rows;
 pub mod stepper;
+pub mod tools;
 pub mod tracee;

@@ -87,6 +87,8 @@ struct Process {
     memory: Memory,
     mappings: Vec<Mapping>,
     code: HashMap<u64, Option<Code>>,
+    /// Watches whose place was logged.
+    announced: Vec<usize>,
     /// Original byte under the breakpoint at the entry point.
     breakpoint: Option<(u64, u8)>,
     stepped: bool,
@@ -298,7 +300,7 @@ impl<W: Write> Stepper<W> {
             && self.processes.get(&parent).is_some_and(|p| p.stepped)
             && let Ok(memory) = Memory::open(group)
         {
-            let process = Process { memory, mappings: Vec::new(), code: HashMap::new(), breakpoint: None, stepped: true };
+            let process = Process { memory, mappings: Vec::new(), code: HashMap::new(), announced: Vec::new(), breakpoint: None, stepped: true };
             self.processes.insert(group, process);
         }
         self.threads.insert(tid, Thread { process: group, ..Thread::default() });
@@ -312,7 +314,7 @@ impl<W: Write> Stepper<W> {
             return Ok(());
         }
         let memory = Memory::open(pid)?;
-        let mut process = Process { memory, mappings: Vec::new(), code: HashMap::new(), breakpoint: None, stepped: true };
+        let mut process = Process { memory, mappings: Vec::new(), code: HashMap::new(), announced: Vec::new(), breakpoint: None, stepped: true };
         if !self.options.from_start {
             let entry = entry_point(pid).context("no entry point in the auxiliary vector")?;
             let mut byte = [0u8];
@@ -377,7 +379,7 @@ impl<W: Write> Stepper<W> {
         }
         loop {
             let ip = registers.user.rip;
-            let Some(code) = self.code(pid, ip)? else { return Ok(()) };
+            let Some(code) = self.code(tid, pid, ip)? else { return Ok(()) };
             if code.ptwrite {
                 let value = operand(&code.insn, &registers);
                 self.put(tid, pid, Event { kind: Kind::PtWrite, value, ip: code.ip, ..blank(code.place.watch) })?;
@@ -428,7 +430,7 @@ impl<W: Write> Stepper<W> {
     }
 
     /// The instruction at `ip`, if it is under watch and of interest.
-    fn code(&mut self, pid: i32, ip: u64) -> Result<Option<Code>> {
+    fn code(&mut self, tid: i32, pid: i32, ip: u64) -> Result<Option<Code>> {
         let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
         if let Some(known) = process.code.get(&ip) {
             return Ok(known.clone());
@@ -436,7 +438,14 @@ impl<W: Write> Stepper<W> {
         let found = find(process, &self.program, &self.options.watches, &self.images, pid, ip)?;
         let code = match found {
             None => None,
-            Some(place) => self.decode(pid, ip, place)?,
+            Some(place) => {
+                let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
+                if !process.announced.contains(&place.watch) {
+                    process.announced.push(place.watch);
+                    self.put(tid, pid, Event { kind: Kind::Module, value: place.bias, ..blank(place.watch) })?;
+                }
+                self.decode(pid, ip, place)?
+            }
         };
         if let Some(process) = self.processes.get_mut(&pid) {
             process.code.insert(ip, code.clone());

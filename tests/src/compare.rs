@@ -1,0 +1,281 @@
+//! Comparing what a trace says with what the single-step reference saw.
+//!
+//! There is no exception list: every load that instrumented functions executed must be a row, at its place in
+//! the order, with its address and size; or it is one that the sidecar calls implied, and then the rows of its
+//! region must imply exactly as many.
+
+use crate::events::{Event, Kind, Watch};
+use crate::rows::Row;
+use anyhow::{Context, Result, bail, ensure};
+use mgz_annotations_schema::sidecar::{NO_RECORD, NONE, Sidecar, Site, SiteFlags, SiteKind};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Loads in the reference.
+    pub loads: u64,
+    /// Of these, rows in the trace.
+    pub rows: u64,
+    /// Of these, implied.
+    pub implied: u64,
+}
+
+/// The originals of the functions that are instrumented.
+pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> Watch {
+    let ranges = sidecar.functions.iter().filter(|f| f.left == NONE).map(|f| (f.start, f.end, false)).collect();
+    Watch { path: path.into(), ranges, ..Watch::default() }
+}
+
+/// Originals and clones, for the PT flavour.
+pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> Watch {
+    let mut watch = watch_originals(path, sidecar);
+    watch.ranges.extend(sidecar.functions.iter().filter(|f| f.left == NONE).map(|f| (f.clone_start, f.clone_end, true)));
+    watch.ranges.sort_unstable();
+    watch.copies = sidecar.sites.iter().filter(|s| s.flags & SiteFlags::STORE == 0).map(|s| (s.clone_ip, s.ip)).collect();
+    watch.copies.sort_unstable();
+    watch.copies.dedup();
+    watch.original = Some(original.into());
+    watch
+}
+
+/// Events by thread.
+pub fn by_thread(events: &[Event]) -> BTreeMap<(u32, u32), Vec<Event>> {
+    let mut threads: BTreeMap<_, Vec<Event>> = BTreeMap::new();
+    for event in events {
+        threads.entry((event.process, event.thread)).or_default().push(*event);
+    }
+    threads
+}
+
+/// Sites by instruction: an instruction with two loads has two.
+struct Sites<'a> {
+    sidecar: &'a Sidecar,
+    at: HashMap<u64, Vec<u32>>,
+    turn: HashMap<u64, usize>,
+}
+
+impl<'a> Sites<'a> {
+    fn new(sidecar: &'a Sidecar) -> Sites<'a> {
+        let mut at: HashMap<u64, Vec<u32>> = HashMap::new();
+        for (i, site) in sidecar.sites.iter().enumerate().filter(|(_, s)| s.flags & SiteFlags::STORE == 0) {
+            at.entry(site.ip).or_default().push(i as u32);
+        }
+        Sites { sidecar, at, turn: HashMap::new() }
+    }
+
+    /// The site of the next load at `ip`.
+    fn next(&mut self, ip: u64) -> Result<(u32, &'a Site)> {
+        let all = self.at.get(&ip).with_context(|| format!("the load at {ip:#x} is not in the sidecar"))?;
+        let turn = self.turn.entry(ip).or_default();
+        let id = all[*turn % all.len()];
+        *turn += 1;
+        Ok((id, &self.sidecar.sites[id as usize]))
+    }
+}
+
+fn show(what: &str, out: &mut String, lines: impl Iterator<Item = (u64, u64, u32)>) {
+    let _ = writeln!(out, "  {what}");
+    for (ip, address, size) in lines {
+        let _ = writeln!(out, "    ip {ip:#x}  address {address:#x}  size {size}");
+    }
+}
+
+/// Compares one thread. Rows are those of the module under test.
+pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row]) -> Result<Summary> {
+    let mut sites = Sites::new(sidecar);
+    let mut expected: HashMap<u32, i64> = HashMap::new();
+    let mut summary = Summary::default();
+    let mut next = rows.iter().filter(|r| !r.store).enumerate().peekable();
+    for (i, event) in reference.iter().enumerate() {
+        ensure!(event.kind == Kind::Original, "event {i} is {event:?}");
+        summary.loads += 1;
+        let (id, site) = sites.next(event.ip)?;
+        if site.flags & SiteFlags::IMPLIED != 0 {
+            summary.implied += 1;
+            *expected.entry(site.region).or_default() += 1;
+            continue;
+        }
+        ensure!(site.flags & SiteFlags::UNRECORDED == 0, "the load at {:#x} is not recorded (reason {})", event.ip, site.reason);
+        let fits = next.next_if(|(_, r)| (r.ip, r.address, r.size, r.site) == (event.ip, event.value, event.size, id));
+        let Some((_, row)) = fits else {
+            let mut text = format!("load {i} of {} (site {id}, kind {}, class {}) is not the next row", reference.len(), site.kind, site.class);
+            let from = i.saturating_sub(3);
+            text.push('\n');
+            show("reference", &mut text, reference[from..].iter().take(8).map(|e| (e.ip, e.value, e.size)));
+            let at = next.peek().map_or(rows.len(), |(n, _)| *n);
+            show(&format!("rows from {} (the next is {at})", at.saturating_sub(3)), &mut text, rows[at.saturating_sub(3)..].iter().take(8).map(|r| (r.ip, r.address, r.size)));
+            bail!(text);
+        };
+        ensure!(row.class == site.class, "class of site {id}: {} in the row, {} in the sidecar", row.class, site.class);
+        summary.rows += 1;
+        if row.implied_const > 0 {
+            *expected.entry(site.region).or_default() -= i64::from(row.implied_const);
+        }
+    }
+    if let Some((i, row)) = next.next() {
+        bail!("row {i} of {} was never executed, nor were those after it: {row:x?}", rows.len());
+    }
+    for (region, difference) in expected {
+        if difference != 0 {
+            let sites: Vec<_> = sidecar.sites.iter().filter(|s| s.region == region).map(|s| format!("{:#x}", s.ip)).collect();
+            bail!("region {region} (loads at {sites:?}): executed minus implied Constant loads is {difference}");
+        }
+    }
+    Ok(summary)
+}
+
+/// Payloads of the pass through a region that is under way.
+#[derive(Default)]
+struct Pass {
+    region: u32,
+    payloads: HashMap<u32, Vec<u64>>,
+    last: Option<(u32, u32)>,
+}
+
+fn signed(site: &Site, raw: u64) -> i64 {
+    match site.size {
+        2 => i64::from(raw as i16),
+        4 => i64::from(raw as i32),
+        _ => raw as i64,
+    }
+}
+
+/// The rows that a site gives, by the formulas in the sidecar's documentation. `None` while a payload is missing.
+fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64, u32)>> {
+    let site = &sidecar.sites[id as usize];
+    let payload = |n: u8| {
+        if n == NO_RECORD {
+            return Some(0);
+        }
+        let record = sidecar.regions[site.region as usize].first_record + u32::from(n);
+        pass.payloads.get(&record).map(|p| p[0])
+    };
+    let mut disp = site.disp as u64;
+    if site.flags & SiteFlags::STATIC != 0 {
+        disp = disp.wrapping_add(bias);
+    }
+    let a = payload(site.a)?;
+    let cut = |v: u64| if site.flags & SiteFlags::ADDR32 != 0 { v & 0xffff_ffff } else { v };
+    Some(match SiteKind::from_u8(site.kind)? {
+        SiteKind::Plain => {
+            let b = payload(site.b)?.wrapping_mul(u64::from(site.scale));
+            vec![(cut(a.wrapping_add(b).wrapping_add(disp)), site.size)]
+        }
+        kind @ (SiteKind::String | SiteKind::StringUntil) => {
+            let mut count = if site.b == NO_RECORD { 1 } else { payload(site.b)? };
+            if kind == SiteKind::StringUntil {
+                count = count.wrapping_sub(payload(site.b + 1)?);
+            }
+            let row = (cut(a.wrapping_add(disp)), (count * u64::from(site.size)) as u32);
+            if count == 0 { Vec::new() } else { vec![row] }
+        }
+        SiteKind::BitString => {
+            let word = signed(site, payload(site.b)?).div_euclid(i64::from(site.size) * 8);
+            let address = a.wrapping_add(disp).wrapping_add((word * i64::from(site.size)) as u64);
+            vec![(address, site.size)]
+        }
+        SiteKind::Xlat => vec![(a.wrapping_add(disp).wrapping_add(payload(site.b)? & 0xff), 1)],
+        SiteKind::Gather => {
+            let g = sidecar.gathers.iter().find(|g| g.site == id)?;
+            let record = sidecar.regions[site.region as usize].first_record + u32::from(site.a);
+            let words = pass.payloads.get(&record)?;
+            if words.len() < sidecar.records[record as usize].slots as usize {
+                return None;
+            }
+            let raw: Vec<u8> = words[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
+            let (index, mask) = raw.split_at(g.index_bytes as usize);
+            let wide = site.flags & SiteFlags::INDEX64 != 0;
+            let active = |i: usize| match g.mask_bytes as usize {
+                0 => mask[i / 8] >> (i % 8) & 1 == 1,
+                n => mask[(i + 1) * n - 1] & 0x80 != 0,
+            };
+            let lane = |i: usize| {
+                if wide {
+                    i64::from_le_bytes(index[i * 8..][..8].try_into().expect("eight bytes"))
+                } else {
+                    i64::from(i32::from_le_bytes(index[i * 4..][..4].try_into().expect("four bytes")))
+                }
+            };
+            let start = a.wrapping_add(disp);
+            let address = |i: usize| start.wrapping_add((lane(i) as u64).wrapping_mul(u64::from(site.scale)));
+            (0..g.lanes as usize).filter(|&i| active(i)).map(|i| (address(i), site.size)).collect()
+        }
+    })
+}
+
+/// Checks one thread of a PT-flavoured program: what its `ptwrite`s say must give the loads that its clones ran.
+pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64) -> Result<Summary> {
+    let mut sites = Sites::new(sidecar);
+    let mut pass = Pass { region: NONE, ..Pass::default() };
+    let (mut passes, mut seen) = (HashMap::<u32, i64>::new(), HashMap::<u32, i64>::new());
+    let mut summary = Summary::default();
+    // Rows of a gather that are still to come, and a repe/repne load that waits for its count.
+    let mut coming: Vec<(u64, u32)> = Vec::new();
+    let mut waiting: Vec<(u32, Event)> = Vec::new();
+    for (i, event) in events.iter().enumerate() {
+        match event.kind {
+            Kind::Module => continue,
+            Kind::Original => bail!("event {i}: a load in the original body of an instrumented function: {event:x?}"),
+            Kind::Unlisted => bail!("event {i}: a load in a clone that no site describes: {event:x?}"),
+            Kind::PtWrite => {
+                let at = sidecar.ptwrites.binary_search_by_key(&event.ip, |p| p.ip).map_err(|_| anyhow::anyhow!("a ptwrite at {:#x} that the sidecar does not have", event.ip))?;
+                let known = sidecar.ptwrites[at];
+                let region = sidecar.records[known.record as usize].region;
+                let place = (known.record, known.part);
+                if region != pass.region || pass.last.is_some_and(|l| place <= l) {
+                    pass = Pass { region, ..Pass::default() };
+                    *passes.entry(region).or_default() += 1;
+                }
+                pass.last = Some(place);
+                pass.payloads.entry(known.record).or_default().push(event.value);
+                for (id, load) in std::mem::take(&mut waiting) {
+                    match expand(sidecar, id, &pass, bias) {
+                        Some(rows) => ensure!(rows == [(load.value, load.size)], "site {id}: expanded {rows:x?}, executed {load:x?}"),
+                        None => waiting.push((id, load)),
+                    }
+                }
+            }
+            Kind::Clone => {
+                summary.loads += 1;
+                if !coming.is_empty() {
+                    let row = coming.remove(0);
+                    ensure!(row == (event.value, event.size), "event {i}: lane {row:x?} expected, executed {event:x?}");
+                    summary.rows += 1;
+                    continue;
+                }
+                let (id, site) = sites.next(event.ip)?;
+                *seen.entry(id).or_default() += 1;
+                if site.flags & SiteFlags::IMPLIED != 0 {
+                    summary.implied += 1;
+                    continue;
+                }
+                ensure!(site.flags & SiteFlags::UNRECORDED == 0, "the load at {:#x} is not recorded (reason {})", event.ip, site.reason);
+                summary.rows += 1;
+                ensure!(site.region == pass.region || site.a == NO_RECORD, "event {i}: {event:x?} of region {} runs in region {}", site.region, pass.region);
+                match expand(sidecar, id, &pass, bias) {
+                    None if site.kind == SiteKind::StringUntil as u8 => waiting.push((id, *event)),
+                    None => bail!("event {i}: a payload of site {id} is missing: {event:x?}"),
+                    Some(mut rows) => {
+                        ensure!(!rows.is_empty() && rows[0] == (event.value, event.size), "event {i}, site {id} ({site:x?}): expanded {rows:x?}, executed {event:x?}");
+                        coming = rows.split_off(1);
+                    }
+                }
+            }
+        }
+    }
+    ensure!(coming.is_empty() && waiting.is_empty(), "loads that were recorded did not run: {coming:x?} {waiting:x?}");
+    for (region, count) in passes {
+        let r = &sidecar.regions[region as usize];
+        for id in r.first_site..r.first_site + r.site_count {
+            let site = &sidecar.sites[id as usize];
+            // Strings with a count of zero and gathers without active lanes run without a load.
+            let certain = site.kind == SiteKind::Plain as u8 && site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
+            let runs = seen.get(&id).copied().unwrap_or(0);
+            ensure!(!certain || runs == count, "region {region} was recorded {count} times, its load at {:#x} ran {runs} times", site.ip);
+        }
+    }
+    Ok(summary)
+}

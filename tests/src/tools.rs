@@ -1,0 +1,126 @@
+//! Finding and running the binaries under test, and saying what was skipped.
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Folder of the binaries: the one that holds the running test's `deps/`.
+pub fn binaries() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let deps = test.parent().context("the test has no folder")?;
+    let dir = if deps.ends_with("deps") { deps.parent().context("deps has no parent")? } else { deps };
+    Ok(dir.to_path_buf())
+}
+
+/// Path of a binary of this workspace. They are not built by `cargo test`.
+pub fn binary(name: &str) -> PathBuf {
+    let path = binaries().expect("the folder of the test").join(name);
+    assert!(path.exists(), "{} does not exist: run `cargo build --release --workspace` first (scripts/test does)", path.display());
+    path
+}
+
+/// Says visibly that something was not tested.
+pub fn skip(why: &str) {
+    // The test runner hides what passing tests print; stderr of the process itself is not captured.
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {why}");
+}
+
+/// Whether the whole matrix is asked for (`MGZ_TESTS=full`).
+pub fn full_matrix() -> bool {
+    std::env::var_os("MGZ_TESTS").is_some_and(|v| v == "full")
+}
+
+/// Whether a program is installed.
+pub fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    program.contains('/') && std::path::Path::new(program).exists() || std::env::split_paths(&path).any(|d| d.join(program).is_file())
+}
+
+/// Exit status as the shell has it: 128 + n for a signal.
+pub fn code(output: &Output) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
+}
+
+/// Runs a command in its own session with a time limit; kills the whole session when it is over.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
+    run_with(command, None, limit)
+}
+
+/// Like [`run`], with bytes on standard input.
+pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) -> Result<Output> {
+    use std::io::{Read, Write};
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+    let name = format!("{command:?}");
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: setsid is a plain system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
+    let session = child.id() as i32;
+    let stdin = child.stdin.take();
+    let (mut out, mut err) = (child.stdout.take().context("stdout")?, child.stderr.take().context("stderr")?);
+    std::thread::scope(|scope| {
+        if let (Some(mut pipe), Some(bytes)) = (stdin, input) {
+            // A program may end without reading everything.
+            scope.spawn(move || drop(pipe.write_all(bytes)));
+        }
+        let stdout = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = out.read_to_end(&mut bytes);
+            bytes
+        });
+        let stderr = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = err.read_to_end(&mut bytes);
+            bytes
+        });
+        let deadline = Instant::now() + limit;
+        let mut late = false;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline && !late {
+                late = true;
+                // SAFETY: the session is ours, so is every group in it.
+                unsafe { libc::kill(-session, libc::SIGKILL) };
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        };
+        if late {
+            // SAFETY: as above; readers end once the last holder of the pipes is gone.
+            unsafe { libc::kill(-session, libc::SIGKILL) };
+        }
+        let output = Output { status, stdout: stdout.join().expect("reader"), stderr: stderr.join().expect("reader") };
+        if late {
+            bail!("{name} did not end within {limit:?}; stderr: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(output)
+    })
+}
+
+/// Runs a command that must succeed.
+pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
+    let output = run(command, limit)?;
+    if !output.status.success() {
+        bail!("{command:?}: status {}\n{}", code(&output), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(output)
+}
+
+/// A tool of this workspace as a command.
+pub fn tool(name: &str) -> Command {
+    Command::new(binary(name))
+}
+
+/// Two minutes: enough for every command that a test runs, on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
