@@ -6,9 +6,12 @@
 
 pub mod compare;
 pub mod events;
+pub mod inputs;
 pub mod loads;
+pub mod nop;
 pub mod programs;
 pub mod rows;
+pub mod session;
 pub mod stepper;
 pub mod tools;
 pub mod tracee;

@@ -1,0 +1,127 @@
+//! One program through instrument, record and reference, in a temporary folder.
+
+use crate::compare::{self, Summary};
+use crate::events::{Event, Kind, Watch};
+use crate::rows::{self, Trace};
+use crate::tools::{self, LIMIT};
+use anyhow::{Context, Result, bail, ensure};
+use mgz_annotations_schema::Sidecar;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A program and its instrumented form.
+pub struct Instrumented {
+    /// The input.
+    pub original: PathBuf,
+    /// The output.
+    pub path: PathBuf,
+    /// The sidecar.
+    pub sidecar: Sidecar,
+}
+
+/// Instruments a program beside itself as `NAME.FLAVOUR`.
+pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Instrumented> {
+    let path = PathBuf::from(format!("{}.{flavour}", original.display()));
+    let mut command = tools::tool("mgz-instrument");
+    command.args(["--backend", flavour, "-o"]).arg(&path).args(extra).arg(original);
+    tools::succeed(&mut command, LIMIT)?;
+    let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display()))).context("the sidecar")?;
+    ensure!(sidecar.functions.iter().any(|f| f.clone_start != 0), "no function of {} was instrumented", original.display());
+    Ok(Instrumented { original: original.into(), path, sidecar })
+}
+
+/// `mgz-record OPTIONS -o TRACE -- PROGRAM ARGS`.
+pub fn record_command(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Command {
+    let mut command = tools::tool("mgz-record");
+    command.args(options).arg("-o").arg(trace).arg("--").arg(program).args(args);
+    command
+}
+
+/// Runs the stepper over a command in which `program` is stepped.
+pub fn step(dir: &Path, watch: &Watch, program: &Path, flags: &[&str], command: &Command) -> Result<(Output, Vec<Event>)> {
+    let (watch_file, events) = (dir.join("watch"), dir.join("events"));
+    std::fs::write(&watch_file, watch.to_text())?;
+    let mut stepper = Command::new(tools::binary("mgz-stepper"));
+    stepper.arg(&watch_file).arg(&events).arg(program).args(flags).arg("--").arg(command.get_program()).args(command.get_args());
+    let output = tools::run(&mut stepper, LIMIT)?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(text.contains("mgz-stepper: status"), "the stepper failed: {text}");
+    Ok((output, Event::read(&events)?))
+}
+
+/// Checks that a run of an instrumented program gave what the original gives.
+pub fn same_result(what: &str, expected: &Output, got: &Output) -> Result<()> {
+    if tools::code(expected) != tools::code(got) || expected.stdout != got.stdout {
+        bail!(
+            "{what}: status {} instead of {}, output {:?} instead of {:?}; stderr: {}",
+            tools::code(got),
+            tools::code(expected),
+            String::from_utf8_lossy(&got.stdout),
+            String::from_utf8_lossy(&expected.stdout),
+            String::from_utf8_lossy(&got.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Compares the trace of `--mode full` with the reference, which steps the same file under `--mode off`:
+/// same mappings and environment, original code.
+pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<(Summary, Trace)> {
+    let app = instrument(original, "soft", &[])?;
+    let expected = tools::run(Command::new(original).args(args), LIMIT)?;
+
+    let watch = compare::watch_originals(&app.path, &app.sidecar);
+    let off = record_command(&["--mode", "off", "--no-aslr"], &dir.join("trace.ref"), &app.path, args);
+    let (output, events) = step(dir, &watch, &app.path, &[], &off)?;
+    same_result("the reference run", &expected, &output)?;
+
+    let trace = dir.join("trace.got");
+    let output = tools::run(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args), LIMIT)?;
+    same_result("the recorded run", &expected, &output)?;
+    let trace = rows::read(&trace)?;
+    compare_threads(&app.sidecar, &events, &trace).map(|s| (s, trace))
+}
+
+fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace) -> Result<Summary> {
+    let loads: Vec<Event> = events.iter().filter(|e| e.kind != Kind::Module).copied().collect();
+    let reference = compare::by_thread(&loads);
+    let module = trace.module(&sidecar.id_hex()).context("the manifest does not have the program's sidecar")?;
+    let mut recorded: Vec<Vec<rows::Row>> = trace.threads.values().map(|all| all.iter().filter(|r| r.module == module).copied().collect()).collect();
+    recorded.retain(|r| !r.is_empty());
+    let mut total = Summary::default();
+    // Threads that executed only implied loads cannot exist: each region with an implied load has a row.
+    if reference.len() != recorded.len() {
+        let counts: Vec<_> = reference.values().map(Vec::len).collect();
+        let rows: Vec<_> = recorded.iter().map(Vec::len).collect();
+        bail!("the reference has {} threads ({counts:?} loads), the trace {} ({rows:?} rows)", reference.len(), recorded.len());
+    }
+    for ((id, events), rows) in reference.iter().zip(&recorded) {
+        let summary = compare::thread(sidecar, events, rows).with_context(|| format!("thread {id:?} of the reference"))?;
+        total.loads += summary.loads;
+        total.rows += summary.rows;
+        total.implied += summary.implied;
+    }
+    Ok(total)
+}
+
+/// Steps the PT flavour, in which each `ptwrite` is emulated, and checks that its payloads give the loads that
+/// its clones execute.
+pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<Summary> {
+    let app = instrument(original, "pt", &[])?;
+    let expected = tools::run(Command::new(original).args(args), LIMIT)?;
+    let watch = compare::watch_clones(&app.path, &app.original, &app.sidecar);
+    let mut command = Command::new(&app.path);
+    command.args(args);
+    let (output, events) = step(dir, &watch, &app.path, &["--fixed"], &command)?;
+    same_result("the stepped run", &expected, &output)?;
+    let bias = events.iter().find(|e| e.kind == Kind::Module).map_or(0, |e| e.value);
+    let mut total = Summary::default();
+    for (id, events) in compare::by_thread(&events) {
+        let summary = compare::ptwrites(&app.sidecar, &events, bias).with_context(|| format!("thread {id:?}"))?;
+        total.loads += summary.loads;
+        total.rows += summary.rows;
+        total.implied += summary.implied;
+    }
+    ensure!(total.rows > 0, "no load was recorded");
+    Ok(total)
+}

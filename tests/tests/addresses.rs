@@ -1,0 +1,49 @@
+//! Every load that instrumented functions execute is in the trace, in order, at its address.
+//!
+//! Each program is compiled by gcc and clang at several levels, PIE and not (`MGZ_TESTS=full`: all twelve ways;
+//! else a selection that differs from program to program). See `mgz_tests::compare` for what is compared.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session;
+
+fn check(name: &str, extra: &[&str], args: &[&str]) {
+    let mut failures = Vec::new();
+    let mut variants = programs::variants(name);
+    if ["f90", "rs"].iter().any(|e| programs::source(name).extension().is_some_and(|x| x == *e)) {
+        variants.retain(|v| !v.clang);
+        if variants.is_empty() {
+            variants.push(Variant { clang: false, opt: "2", pie: true });
+        }
+    }
+    let only = std::env::var("MGZ_VARIANT").ok();
+    for variant in variants {
+        if only.as_ref().is_some_and(|o| *o != variant.to_string()) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let built = match programs::build(name, variant, extra, dir.path()) {
+            Ok(Some(path)) => path,
+            Ok(None) => continue,
+            Err(error) => panic!("{error:#}"),
+        };
+        let mut outcome = |flavour: &str, result: anyhow::Result<mgz_tests::compare::Summary>| match result {
+            Ok(s) => println!("{name} {variant} {flavour}: {} loads = {} rows + {} implied", s.loads, s.rows, s.implied),
+            Err(error) => failures.push(format!("{name} {variant} {flavour}: {error:#}")),
+        };
+        outcome("soft", session::soft_addresses(dir.path(), &built, args).map(|(s, _)| s));
+        outcome("pt", session::pt_addresses(dir.path(), &built, args));
+        if std::env::var_os("MGZ_KEEP").is_some() {
+            println!("kept in {}", dir.keep().display());
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+macro_rules! programs {
+    ($($name:ident)*) => { $( #[test] fn $name() { check(stringify!($name), &[], &[]); } )* };
+}
+
+programs! {
+    loops chase hash recurse switches goto throws objects threads simd gathers strings jumps signals stack calls
+    bignum x87 bits forms arrays panics faults
+}
