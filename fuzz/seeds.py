@@ -119,6 +119,7 @@ MAKERS = {
     "sidecar": lambda: {"raw": sidecar()},
     "spill": lambda: {"two": spill()},
     "spill_round_trip": lambda: {"steps": bytes(range(256)) * 8},
+    "expand": lambda: {"records": bytes(b for i in range(120) for b in (i % 12, i, 0)), "markers": bytes(b for i in range(120) for b in (64 + i % 60, 4 * i % 256, 1))},
     "manifest": lambda: {"ring": manifest()},
 }
 

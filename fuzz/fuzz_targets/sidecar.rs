@@ -2,6 +2,8 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::abi::Slot;
+use mgz_fuzz::model;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(first) = Sidecar::from_bytes(bytes) {
@@ -18,5 +20,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(first.records, second.records);
         assert_eq!(first.regions, second.regions);
         assert_eq!(first.map, second.map);
+        // Slots that walk through its records, as far as they go.
+        let ids = first.records.len().min(512) as u32;
+        let mut slots: Vec<_> = (0..ids).map(|i| Slot { id: first.header.id_first.wrapping_add(i), payload: u64::from(i) << 12, aux: 0 }).collect();
+        slots.extend(model::slots(&bytes[bytes.len() / 2..], ids).into_iter().take(512));
+        model::expand(&first, &slots);
     }
 });

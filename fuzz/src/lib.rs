@@ -3,6 +3,8 @@
 //! Each target feeds arbitrary bytes to one reader. A reader may refuse them; it must not panic, hang,
 //! or take memory out of proportion (`scripts/fuzz` bounds both).
 
+pub mod model;
+
 use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::path::{Path, PathBuf};
