@@ -117,6 +117,7 @@ exit 7;
 pub const PYTHON: &str = r#"
 import sys, re, json, zlib, hashlib, heapq, itertools, collections, decimal, struct, random
 n = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+sys.set_int_max_str_digits(0)
 class Error(Exception):
     def __init__(self, code): super().__init__(code); self.code = code
 def risky(i):
@@ -135,7 +136,7 @@ print(total, len(log))
 def nested(d):
     if d == 0: raise KeyError('deep')
     try: return nested(d - 1)
-    except KeyError as e: raise ValueError(d) from e
+    except (KeyError, ValueError) as e: raise ValueError(d) from e
 try: nested(30)
 except ValueError as e:
     depth, x = 0, e

@@ -133,7 +133,7 @@ fn perl() {
     let script = |n: &str| Work::new(&["-e", inputs::PERL, n]);
     let small = "my %h; $h{$_ % 7} .= $_ for 1 .. 200; my $n = () = join('', map { $h{$_} } sort keys %h) =~ /1(\\d)2/g; \
                  eval { die [1, 2] }; print \"$n @{$@}\\n\"; exit 3";
-    check("/usr/bin/perl", "", &[script("6")], &[Work::new(&["-e", small])]);
+    check("/usr/bin/perl", "", &[script("40")], &[Work::new(&["-e", small])]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn python() {
     let script = |n: &str| Work::new(&["-c", inputs::PYTHON, n]);
     let small = "import sys\nd = {}\nfor i in range(500):\n    try:\n        d[i % 17] = d.get(i % 17, 1) * (i + 1)\n        if i % 9 == 4: raise KeyError(i)\n    \
                  except KeyError as e:\n        d['x'] = str(e)\nprint(sum(v for v in d.values() if isinstance(v, int)) % 1000003, d['x'])\nsys.exit(4)";
-    check("/usr/bin/python3.11", "", &[script("4")], &[Work::new(&["-I", "-S", "-c", small])]);
+    check("/usr/bin/python3.11", "", &[script("12")], &[Work::new(&["-I", "-S", "-c", small])]);
 }
 
 #[test]

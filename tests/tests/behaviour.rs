@@ -1,0 +1,251 @@
+//! What a recorded program does (output, status, processes, threads, signals) is what it does without mgz, and
+//! what the trace says about the run is true.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::rows::{self, Row, Trace};
+use mgz_tests::session::{self, record_command, same_result};
+use mgz_tests::tools::{self, LIMIT};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+const FIXED: Variant = Variant { clang: true, opt: "0", pie: false };
+
+fn build(name: &str, variant: Variant, dir: &Path) -> Option<PathBuf> {
+    programs::build(name, variant, &[], dir).unwrap()
+}
+
+/// Totals agree with rows, and rows are in order.
+fn consistent(trace: &Trace) {
+    let totals = &trace.manifest.totals;
+    let rows: Vec<&Row> = trace.threads.values().flatten().collect();
+    assert_eq!(totals.rows, rows.len() as u64);
+    let implied: u64 = rows.iter().map(|r| u64::from(r.implied_const)).sum();
+    assert_eq!(totals.implied_const, implied);
+    if trace.manifest.mode == "full" {
+        assert_eq!(totals.loads_executed, Some(totals.rows + implied));
+        assert_eq!(totals.records_executed, totals.records_kept, "full keeps every record");
+    }
+    for ((process, thread), rows) in &trace.threads {
+        assert!(rows.windows(2).all(|w| w[0].seq < w[1].seq && w[0].sample <= w[1].sample), "rows of {process}/{thread} are not in order");
+    }
+}
+
+/// Runs natively and recorded in both modes; returns the traces (full, ring).
+fn run(name: &str, variant: Variant, args: &[&str]) -> Option<(Trace, Trace)> {
+    let dir = tempfile::tempdir().unwrap();
+    let original = build(name, variant, dir.path())?;
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let expected = tools::run(Command::new(&original).args(args), LIMIT).unwrap();
+    let mut traces = Vec::new();
+    for options in [&["--mode", "full"][..], &["--mode", "ring", "--period", "5000", "--window", "500"]] {
+        let trace = dir.path().join(options[1]);
+        let got = tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
+        same_result(&format!("{name} {args:?} {variant} {}", options[1]), &expected, &got).unwrap();
+        let trace = rows::read(&trace).unwrap();
+        assert!(trace.rows() > 0, "{name} {args:?} {}: no rows", options[1]);
+        consistent(&trace);
+        traces.push(trace);
+    }
+    let ring = traces.pop()?;
+    Some((traces.pop()?, ring))
+}
+
+#[test]
+fn ends_of_all_kinds() {
+    for variant in [PLAIN, FIXED] {
+        for (how, status) in [
+            ("return", "exit 40"),
+            ("exit", "exit 41"),
+            ("_exit", "exit 42"),
+            ("raw", "exit 43"),
+            ("thread", "exit 44"),
+            ("pthread_exit", "exit 0"),
+            ("abort", "signal 6"),
+            ("kill", "signal 9"),
+            ("term", "signal 15"),
+            ("segv", "signal 11"),
+            ("load-segv", "signal 11"),
+            ("trap", "signal 4"),
+        ] {
+            let Some((full, ring)) = run("ends", variant, &[how]) else { return };
+            assert_eq!(full.manifest.program_status, status, "{how}");
+            assert_eq!(ring.manifest.program_status, status, "{how}");
+            assert_eq!(full.manifest.state, "complete", "{how}: {:?}", full.manifest.problems);
+        }
+    }
+}
+
+#[test]
+fn an_uncaught_exception() {
+    for variant in [PLAIN, FIXED] {
+        if let Some((full, _)) = run("uncaught", variant, &[]) {
+            assert_eq!(full.manifest.program_status, "signal 6");
+        }
+    }
+}
+
+#[test]
+fn processes() {
+    for variant in [PLAIN, FIXED] {
+        let Some((full, _)) = run("forks", variant, &[]) else { return };
+        let processes: std::collections::BTreeSet<u32> = full.threads.keys().map(|k| k.0).collect();
+        // The parent, three forks, three that run the program anew, and the one that is killed. What runs
+        // between vfork and its end is not recorded.
+        assert_eq!(processes.len(), 8, "{processes:?}");
+    }
+}
+
+#[test]
+fn threads_at_the_same_time() {
+    for variant in [PLAIN, FIXED] {
+        let Some((full, _)) = run("parallel", variant, &["3000"]) else { return };
+        assert_eq!(full.threads.len(), 55, "main, four and fifty threads");
+        let busy = full.threads.values().filter(|rows| rows.len() > 3000).count();
+        assert!(busy >= 4, "{busy}");
+    }
+}
+
+#[test]
+fn asynchronous_signals() {
+    for variant in [PLAIN, FIXED] {
+        run("alarms", variant, &[]);
+    }
+}
+
+#[test]
+fn signals_and_faults() {
+    for variant in [PLAIN, FIXED] {
+        run("signals", variant, &[]);
+        run("faults", variant, &[]);
+    }
+}
+
+#[test]
+fn unwinding() {
+    for variant in [PLAIN, FIXED] {
+        run("backtraces", variant, &[]);
+        run("throws", variant, &[]);
+        run("jumps", variant, &[]);
+    }
+    run("panics", PLAIN, &[]);
+}
+
+#[test]
+fn windows_are_pieces_of_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = build("hash", PLAIN, dir.path()) else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let record = |options: &[&str], name: &str| {
+        let trace = dir.path().join(name);
+        tools::succeed(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
+        rows::read(&trace).unwrap()
+    };
+    let full = record(&["--mode", "full", "--no-aslr"], "full");
+    let options = ["--mode", "ring", "--no-aslr", "--period", "1000", "--window", "100"];
+    let (ring, again) = (record(&options, "ring"), record(&options, "again"));
+    let plain = |rows: &[Row]| -> Vec<(u64, u64, u32)> { rows.iter().map(|r| (r.ip, r.address, r.size)).collect() };
+    let all = plain(full.threads.values().next().unwrap());
+    let kept = ring.threads.values().next().unwrap();
+    assert_eq!(plain(kept), plain(again.threads.values().next().unwrap()), "ring is reproducible");
+    let records = full.manifest.totals.records_executed;
+    assert_eq!(ring.manifest.totals.records_executed, records, "ring counts the records exactly");
+    let expected = records.div_ceil(1000);
+    assert!(ring.manifest.totals.samples.abs_diff(expected) <= 1, "{} samples of {records} records", ring.manifest.totals.samples);
+    let mut from = 0;
+    for window in kept.chunk_by(|a, b| a.sample == b.sample) {
+        let window = plain(window);
+        let at = all[from..].windows(window.len()).position(|w| w == window);
+        let Some(at) = at else { panic!("a window of {} rows is not in the full trace after row {from}: {:x?}…", window.len(), &window[..window.len().min(4)]) };
+        from += at + window.len();
+    }
+}
+
+#[test]
+fn a_library_opened_at_run_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let compile = |source: &str, extra: &[&str], out: &str| {
+        let mut command = Command::new("gcc");
+        command.args(["-O2", "-w", "-o"]).arg(dir.path().join(out)).arg(programs::source(source)).args(extra);
+        tools::succeed(&mut command, LIMIT).unwrap();
+        dir.path().join(out)
+    };
+    let plugin = compile("plugin", &["-shared", "-fPIC"], "libplugin.so");
+    let loader = compile("loader", &["-ldl"], "loader");
+    let (app, library) = (session::instrument(&loader, "soft", &[]).unwrap(), session::instrument(&plugin, "soft", &[]).unwrap());
+    let expected = tools::succeed(Command::new(&loader).arg(&plugin), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let got = tools::run(&mut record_command(&["--mode", "full"], &trace, &app.path, &[library.path.to_str().unwrap()]), LIMIT).unwrap();
+    same_result("loader", &expected, &got).unwrap();
+    let trace = rows::read(&trace).unwrap();
+    let module = trace.module(&library.sidecar.id_hex()).expect("the library is in the manifest");
+    let rows = trace.threads.values().flatten().filter(|r| r.module == module).count();
+    assert!(rows >= 3 * 50, "{rows} rows of the library");
+}
+
+#[test]
+fn a_library_that_the_program_is_linked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let gcc = |args: &[&str]| {
+        let mut command = Command::new("gcc");
+        tools::succeed(command.current_dir(path).args(["-O2", "-w"]).args(args), LIMIT).unwrap();
+    };
+    let source = |name: &str| programs::source(name).display().to_string();
+    gcc(&["-shared", "-fPIC", "-Wl,-soname,libplugin.so.1", "-o", "libplugin.so.1", &source("plugin")]);
+    gcc(&["-o", "linked", &source("linked"), "./libplugin.so.1", "-Wl,-rpath,$ORIGIN"]);
+    let expected = tools::succeed(&mut Command::new(path.join("linked")), LIMIT).unwrap();
+    for libs in ["--libs", "--libs=libplugin.so.1"] {
+        let app = session::instrument(&path.join("linked"), "soft", &[libs]).unwrap();
+        assert!(path.join("linked.soft.libs/libplugin.so.1").exists());
+        assert!(path.join("linked.soft.libs/libplugin.so.1.mgza").exists());
+        same_result("unrecorded", &expected, &tools::run(&mut Command::new(&app.path), LIMIT).unwrap()).unwrap();
+        let trace = path.join("trace");
+        let got = tools::run(&mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        same_result("recorded", &expected, &got).unwrap();
+        let trace = rows::read(&trace).unwrap();
+        let mut rows = vec![0; trace.manifest.modules.len()];
+        trace.threads.values().flatten().for_each(|r| rows[usize::from(r.module)] += 1);
+        assert!(rows.len() == 2 && rows.iter().all(|&n| n >= 40), "{rows:?} in {:?}", trace.manifest.modules);
+    }
+}
+
+#[test]
+fn a_soft_file_runs_as_the_original_does_when_it_is_not_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = build("throws", PLAIN, dir.path()) else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    same_result("unrecorded", &expected, &tools::run(&mut Command::new(&app.path), LIMIT).unwrap()).unwrap();
+}
+
+#[test]
+fn children_that_are_not_instrumented_do_not_see_the_recorder() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("env.c");
+    std::fs::write(&source, "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { int r = system(\"env | sort; ls /proc/self/fd | wc -l\"); return r != 0; }\n").unwrap();
+    let program = dir.path().join("env");
+    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    let app = session::instrument(&program, "soft", &[]).unwrap();
+    let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+    let got = tools::run(&mut record_command(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]), LIMIT).unwrap();
+    same_result("env", &expected, &got).unwrap();
+}
+
+#[test]
+fn standard_streams_are_the_programs_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("cat.c");
+    let text = "#include <stdio.h>\nint main(void) { int c, n = 0; while ((c = getchar()) != EOF) { putchar(c ^ 1); n++; } fprintf(stderr, \"read %d\\n\", n); return n % 200; }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = dir.path().join("cat");
+    tools::succeed(Command::new("gcc").arg("-O2").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    let app = session::instrument(&program, "soft", &[]).unwrap();
+    let input = mgz_tests::inputs::mixed_data(100_123, 3);
+    let expected = tools::run_with(&mut Command::new(&program), Some(&input), LIMIT).unwrap();
+    let got = tools::run_with(&mut record_command(&["--mode", "ring"], &dir.path().join("t"), &app.path, &[]), Some(&input), LIMIT).unwrap();
+    same_result("cat", &expected, &got).unwrap();
+    let stderr = String::from_utf8_lossy(&got.stderr).into_owned();
+    assert!(stderr.contains("read 100123\n"), "{stderr}");
+    assert!(stderr.lines().any(|l| l.starts_with("mgz-record:") && l.contains("sample")), "the line at the end: {stderr}");
+}
