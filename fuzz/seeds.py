@@ -6,8 +6,11 @@ Nothing is downloaded: seeds are compiled or put together here. Files that exist
 
 import json
 import os
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 
 PRELUDE = struct.Struct("<4sI16sQQQ")
 M64 = (1 << 64) - 1
@@ -114,7 +117,48 @@ def manifest():
     }).encode()
 
 
+# Switch tables, loops, string instructions, a tail call; small because it needs no library.
+PROGRAM = r"""
+static int table[64]; static char text[64];
+__attribute__((noinline)) int choose(int x) {
+    switch (x) { case 0: return table[1]; case 1: return text[2] * 3; case 2: return x + table[3]; case 3: table[4]++; return 5; case 4: return text[x] - 1; case 5: return 11; default: return x ^ 9; }
+}
+__attribute__((noinline)) static int walk(const int *p, int n) { int s = 0; for (int i = 0; i < n; i++) s += p[i] + choose(i & 7); return s; }
+int (*pointer)(const int *, int) = walk;
+int run(int n) { const void *from = table; void *to = text; long count = n & 63; __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(count) :: "memory"); return pointer(table, n & 63); }
+"""
+START = "__attribute__((force_align_arg_pointer)) void _start(void) { int s = run(20); __asm__ volatile(\"syscall\" :: \"a\"(231), \"D\"(s & 0) : \"rcx\", \"r11\"); __builtin_unreachable(); }"
+THROWS = "int run(int); struct D { int &x; ~D() { x++; } }; int f(int n) { int x = 0; try { D d{x}; if (n > 3) throw n; run(n); } catch (int e) { return e + x; } return x; } int main(int c, char **) { return f(c) + f(c + 4); }"
+
+
+def elf():
+    """Small ELF files of each kind: static, position-independent, library, with exceptions, with debug information."""
+    variants = {
+        "static": ("c", PROGRAM + START, ["-O2", "-static", "-nostdlib", "-fno-pie", "-no-pie"]),
+        "static-O0": ("c", PROGRAM + START, ["-O0", "-static", "-nostdlib", "-fno-pie", "-no-pie"]),
+        "pie": ("c", PROGRAM + START, ["-O2", "-static-pie", "-nostdlib", "-fpie"]),
+        "debug": ("c", PROGRAM + START, ["-O1", "-g", "-static", "-nostdlib", "-no-pie"]),
+        "library": ("c", PROGRAM, ["-O3", "-shared", "-fpic", "-nostdlib"]),
+        "dynamic": ("c", PROGRAM + "int main(void) { return run(9) & 0; }", ["-O2"]),
+        "throws": ("cc", PROGRAM.replace("int run", 'extern "C" int run').replace("int choose", "static int choose") + THROWS.replace("int run(int);", ""), ["-O2", "-fpermissive", "-w"]),
+    }
+    out = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (suffix, text, flags) in variants.items():
+            compiler = shutil.which("c++" if suffix == "cc" else "cc")
+            source, program = os.path.join(folder, "a." + suffix), os.path.join(folder, "a")
+            with open(source, "w") as f:
+                f.write(text)
+            subprocess.run([compiler, "-w", *flags, source, "-o", program, "-Wl,--build-id=none", "-Wl,-z,noseparate-code"], check=True)
+            if "debug" not in name:
+                subprocess.run(["strip", program], check=True)
+            with open(program, "rb") as f:
+                out[name] = f.read()
+    return out
+
+
 MAKERS = {
+    "elf": elf,
     "address_map": lambda: {"two": address_map()},
     "sidecar": lambda: {"raw": sidecar()},
     "spill": lambda: {"two": spill()},
