@@ -1,0 +1,199 @@
+//! Whatever ends a recording, the trace can be read and says what is missing.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session::{self, Instrumented, record_command};
+use mgz_tests::tools::{self, LIMIT};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+
+fn app(dir: &Path) -> Option<Instrumented> {
+    let original = programs::build("ends", PLAIN, &[], dir).unwrap()?;
+    Some(session::instrument(&original, "soft", &[]).unwrap())
+}
+
+/// Starts a recording of `ends HOW` in a session of its own.
+fn start(options: &[&str], trace: &Path, app: &Instrumented, how: &str) -> Child {
+    let mut command = record_command(options, trace, &app.path, &[how]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: setsid is a plain system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        });
+    }
+    command.spawn().unwrap()
+}
+
+/// The recorded program: the child of the recorder that runs `app`.
+fn program_of(recorder: &Child, app: &Instrumented) -> i32 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+            let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            let child = status.lines().any(|l| l.strip_prefix("PPid:").is_some_and(|p| p.trim() == recorder.id().to_string()));
+            if child && std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == app.path) {
+                return pid;
+            }
+        }
+        assert!(Instant::now() < deadline, "the program did not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(pid: i32, number: i32) {
+    // SAFETY: plain system call on processes that this test started.
+    assert_eq!(unsafe { libc::kill(pid, number) }, 0, "kill {pid}: {}", std::io::Error::last_os_error());
+}
+
+fn wait(mut child: Child, what: &str) -> (i32, String) {
+    use std::os::unix::process::ExitStatusExt;
+    let deadline = Instant::now() + LIMIT;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            signal(-(child.id() as i32), libc::SIGKILL);
+            panic!("{what}: the recorder does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut text = String::new();
+    let _ = child.stderr.take().unwrap().read_to_string(&mut text);
+    (status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)), text)
+}
+
+fn manifest(trace: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap()
+}
+
+/// The analyzer reads the trace; returns its JSON and what it says on stderr.
+fn analyze(trace: &Path) -> (serde_json::Value, String) {
+    let output = tools::run(tools::tool("mgz-analyze").args(["--format", "json"]).arg(trace), LIMIT).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(tools::code(&output), 0, "{stderr}");
+    (serde_json::from_slice(&output.stdout).unwrap(), stderr)
+}
+
+fn accesses(report: &serde_json::Value) -> f64 {
+    report["summary"]["A"].as_f64().unwrap_or_else(|| panic!("no summary.A in {report}"))
+}
+
+const MODES: [&[&str]; 2] = [&["--mode", "full"], &["--mode", "ring", "--period", "10000", "--window", "1000"]];
+
+#[test]
+fn control_c() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app(dir.path()) else { return };
+    for options in MODES {
+        let trace = dir.path().join(options[1]);
+        let recorder = start(options, &trace, &app, "spin");
+        program_of(&recorder, &app);
+        std::thread::sleep(Duration::from_millis(700));
+        // As the terminal does it: to the whole foreground group.
+        signal(-(recorder.id() as i32), libc::SIGINT);
+        let (status, text) = wait(recorder, "control-c");
+        assert_eq!(status, 130, "{text}");
+        let m = manifest(&trace);
+        assert_eq!(m["program_status"], "signal 2", "{text}");
+        assert_ne!(m["state"], "running");
+        assert!(accesses(&analyze(&trace).0) > 1000.0);
+    }
+}
+
+#[test]
+fn a_killed_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app(dir.path()) else { return };
+    for options in MODES {
+        let trace = dir.path().join(options[1]);
+        let recorder = start(options, &trace, &app, "spin");
+        let program = program_of(&recorder, &app);
+        std::thread::sleep(Duration::from_millis(700));
+        signal(program, libc::SIGKILL);
+        let (status, text) = wait(recorder, "a killed program");
+        assert_eq!(status, 137, "{text}");
+        assert_eq!(manifest(&trace)["program_status"], "signal 9");
+        assert!(accesses(&analyze(&trace).0) > 1000.0);
+    }
+}
+
+#[test]
+fn a_killed_recorder() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app(dir.path()) else { return };
+    for options in MODES {
+        let trace = dir.path().join(options[1]);
+        let recorder = start(options, &trace, &app, "spin");
+        let session = recorder.id() as i32;
+        let program = program_of(&recorder, &app);
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(session, libc::SIGKILL);
+        let (status, _) = wait(recorder, "a killed recorder");
+        assert_eq!(status, 137);
+        std::thread::sleep(Duration::from_millis(700));
+        let state = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
+        let running = state.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('R'));
+        if !state.is_empty() {
+            signal(program, libc::SIGKILL);
+        }
+        assert!(running, "the program goes on without its recorder: {state:?}");
+        let (report, said) = analyze(&trace);
+        assert!(accesses(&report) > 1000.0, "{}", options[1]);
+        let words = format!("{said} {report}");
+        assert!(["interrupted", "incomplete", "missing", "killed", "died"].iter().any(|w| words.contains(w)), "the analysis does not say that the recorder died: {said}");
+    }
+}
+
+/// A small file system of our own, unmounted at the end.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: &Path, size: &str) -> Option<Small> {
+        std::fs::create_dir(at).unwrap();
+        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(at).output();
+        match done {
+            Ok(output) if output.status.success() => Some(Small(at.into())),
+            _ => {
+                tools::skip("a small file system cannot be mounted here (not root), so a full disk was not tested");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app(dir.path()) else { return };
+    let original = programs::build("alarms", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let work = session::instrument(&original, "soft", &[]).unwrap();
+    drop(app);
+    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    for (options, size) in [(MODES[0], "3m"), (&["--mode", "ring", "--period", "1000", "--window", "1000"][..], "1500k")] {
+        let Some(disk) = Small::mount(&dir.path().join(format!("disk.{}", options[1])), size) else { return };
+        let trace = disk.0.join("trace");
+        let output = tools::run(&mut record_command(options, &trace, &work.path, &[]), LIMIT).unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.stdout, expected.stdout, "the program is not disturbed: {text}");
+        let (report, said) = analyze(&trace);
+        assert!(accesses(&report) > 0.0, "{}: {text}", options[1]);
+        let m = manifest(&trace);
+        let words = format!("{text} {said} {}", m["problems"]);
+        assert!(words.contains("space") || words.contains("disk"), "nothing says that the disk was full: {words}");
+        assert_ne!(m["state"], "complete", "{m}");
+    }
+}
