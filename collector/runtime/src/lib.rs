@@ -1,1 +1,53 @@
-//! mgz.
+//! The shared object that the software backend puts into a traced process.
+//!
+//! What makes this hard: it runs inside a foreign program, before all of that program's code and
+//! interleaved with it, and nobody may notice. So it has no standard library and no dependencies, makes its own
+//! system calls, takes no lock and allocates nothing on the recording path, and hides itself from the
+//! program's environment, file descriptors and signal handlers.
+//!
+//! Guarantees: a thread records into a ring of its own or not at all; nothing is dropped while the
+//! recorder lives; if the recorder dies, recording ends and the program goes on.
+//!
+//! The path of a record: a probe (emitted by `mgz-instrument`, see [`abi`]) stores it into the ring that
+//! `%gs` leads to ([`thread`]); at the guard page [`guard`] hands the ring's content to the recorder through the memory
+//! that [`shared`] describes.
+//!
+//! Limits: statically linked programs never load it; a program that installs signal handlers by raw system
+//! calls sees clone addresses in them; records that a fatal signal other than SIGSEGV finds in flight (those of one region) are lost.
+
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(mgz_cdylib), allow(dead_code, unused_imports, reason = "most of it is reached from the constructor only"))]
+
+#[path = "../../../annotations-schema/src/abi.rs"]
+pub mod abi;
+pub mod code;
+pub mod shared;
+
+// Only the pure parts are compiled into the unit tests: the rest replaces functions of the C library.
+#[cfg(not(test))]
+#[path = "../../../annotations-schema/src/addrmap.rs"]
+pub mod addrmap;
+#[cfg(not(test))]
+pub mod context;
+#[cfg(not(test))]
+pub mod exec;
+#[cfg(not(test))]
+pub mod guard;
+#[cfg(all(not(test), mgz_cdylib))]
+mod memory;
+#[cfg(not(test))]
+pub mod modules;
+#[cfg(not(test))]
+pub mod next;
+#[cfg(not(test))]
+pub mod process;
+#[cfg(not(test))]
+pub mod signals;
+#[cfg(not(test))]
+pub mod start;
+#[cfg(not(test))]
+pub mod sys;
+#[cfg(not(test))]
+pub mod thread;
+#[cfg(not(test))]
+pub mod threads;

@@ -74,6 +74,8 @@ pub mod count {
     pub const MODULES_UNTOLD: usize = 4;
     /// Handlers that changed their context: the region in flight was cut.
     pub const CUT_REGIONS: usize = 5;
+    /// Not a loss: the thread slot to try next.
+    pub const NEXT_SLOT: usize = 15;
     /// Names for the manifest's `dropped`, by number.
     pub const NAMES: [&str; 6] =
         ["threads_without_ring", "foreign_threads", "lost_probe_states", "threads_stopped", "modules_untold", "cut_regions"];

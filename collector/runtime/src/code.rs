@@ -1,0 +1,118 @@
+//! Understanding machine code: the stores of probes, and padding.
+
+/// Which register holds the slot base of a probe's store, and which slot it writes; see [`decode_store`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Hardware register number.
+    pub base: u8,
+    /// Slot number inside the region.
+    pub slot: u8,
+}
+
+/// Understands the store instructions that probes consist of: `mov [r+disp], reg`, `mov dword [r+disp], imm32`,
+/// and vector stores with VEX and EVEX prefixes. The slot follows from the displacement.
+pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
+    let mut at = 0;
+    let mut extend_base = 0u8;
+    let mut disp8_scale = 1i32;
+    match code[0] {
+        0x62 => {
+            // EVEX: inverted B is bit 5 of the second byte; the displacement is scaled by the vector length.
+            extend_base = (!code[1] >> 5 & 1) << 3;
+            disp8_scale = 16 << (code[3] >> 5 & 3);
+            at += 4;
+        }
+        0xc5 => at += 2,
+        0xc4 => {
+            extend_base = (!code[1] >> 5 & 1) << 3;
+            at += 3;
+        }
+        first => {
+            if first == 0x66 || first == 0xf3 {
+                at += 1;
+            }
+            if code[at] & 0xf0 == 0x40 {
+                extend_base = (code[at] & 1) << 3;
+                at += 1;
+            }
+            if code[at] == 0x0f {
+                at += 1;
+            }
+        }
+    }
+    at += 1; // the opcode
+    let modrm = *code.get(at)?;
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    if mode == 3 || (mode == 0 && rm == 5) {
+        return None;
+    }
+    at += 1;
+    let mut base = rm;
+    if rm == 4 {
+        let sib = *code.get(at)?;
+        if sib >> 3 & 7 != 4 {
+            return None;
+        }
+        base = sib & 7;
+        at += 1;
+    }
+    let disp = match mode {
+        0 => 0,
+        1 => i32::from(*code.get(at)? as i8) * disp8_scale,
+        _ => i32::from_le_bytes([*code.get(at)?, *code.get(at + 1)?, *code.get(at + 2)?, *code.get(at + 3)?]),
+    };
+    let slot = u8::try_from(disp / 16).ok()?;
+    Some(Store { base: base | extend_base, slot })
+}
+
+/// Whether bytes behind a `ret` are the no-operations that assemblers align functions with.
+pub fn is_padding(mut bytes: &[u8]) -> bool {
+    while let Some((&first, rest)) = bytes.split_first() {
+        match first {
+            0x66 | 0x2e | 0x90 | 0xcc => bytes = rest,
+            0x0f => {
+                // nop r/m: 0f 1f modrm [sib] [disp]; a cut one at the end counts as well.
+                let Some((&0x1f, tail)) = rest.split_first() else { return false };
+                let modrm = tail.first().copied().unwrap_or(0);
+                let sib = usize::from(modrm & 7 == 4);
+                let disp = [0, 1, 4, 0][modrm as usize >> 6];
+                bytes = tail.get(1 + sib + disp..).unwrap_or(&[]);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(bytes: &[u8]) -> Option<Store> {
+        let mut code = [0; 16];
+        code[..bytes.len()].copy_from_slice(bytes);
+        decode_store(&code)
+    }
+
+    #[test]
+    fn probe_stores_are_understood() {
+        // mov [rcx], rax; mov [r9+0x20], rax; mov dword [rdx+0x18], imm; mov dword [r12+0x108], imm
+        assert_eq!(store(&[0x48, 0x89, 0x01]), Some(Store { base: 1, slot: 0 }));
+        assert_eq!(store(&[0x49, 0x89, 0x41, 0x20]), Some(Store { base: 9, slot: 2 }));
+        assert_eq!(store(&[0xc7, 0x42, 0x18, 1, 2, 3, 4]), Some(Store { base: 2, slot: 1 }));
+        assert_eq!(store(&[0x41, 0xc7, 0x84, 0x24, 8, 1, 0, 0, 1, 2, 3, 4]), Some(Store { base: 12, slot: 16 }));
+        // vmovdqu [rax+0x10], ymm1; vmovdqu64 [rax+0x40], zmm1 (disp8 = 1)
+        assert_eq!(store(&[0xc5, 0xfe, 0x7f, 0x48, 0x10]), Some(Store { base: 0, slot: 1 }));
+        assert_eq!(store(&[0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x48, 0x01]), Some(Store { base: 0, slot: 4 }));
+        assert_eq!(store(&[0xf3, 0x41, 0x0f, 0x7f, 0x40, 0x10]), Some(Store { base: 8, slot: 1 }));
+        assert_eq!(store(&[0x48, 0x89, 0x05, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn only_padding_is_taken_for_padding() {
+        assert!(is_padding(&[0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f]));
+        assert!(is_padding(&[0xcc; 13]));
+        assert!(!is_padding(&[0x48, 0x89, 0xe5]));
+        assert!(!is_padding(&[0x90, 0x55]));
+    }
+}

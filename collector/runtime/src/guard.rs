@@ -1,0 +1,161 @@
+//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe that met the
+//! guard page goes on in the next one.
+
+use crate::process;
+use crate::shared::*;
+use crate::sys;
+use crate::thread::{self, Ring};
+use core::sync::atomic::Ordering;
+
+/// Longest wait for the recorder before its health is checked, nanoseconds.
+const PATIENCE: u64 = 50_000_000;
+
+/// Sets cursor, base and guard for the next chunk or lap. The place must be free.
+pub fn begin_stretch(header: &Header, ring: Ring) {
+    let control = ring.control();
+    if header.mode == MODE_RING {
+        if control.period_before == 0 {
+            control.begin_ns = sys::now_ns();
+        }
+        control.guard = thread::lap_end(header, ring);
+        control.base = control.guard - 16 * thread::next_lap(header, control.period_before);
+    } else {
+        let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+        control.begin_ns = sys::now_ns();
+        control.base = ring.chunk(place, header) as u64;
+        control.guard = control.base + header.chunk_bytes;
+    }
+    control.cursor = control.base;
+}
+
+/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
+/// over for this thread.
+pub fn turn(header: &Header, ring: Ring) -> bool {
+    let control = ring.control();
+    if control.tid != sys::gettid() {
+        process::count(count::FOREIGN_THREADS, 1);
+        return false;
+    }
+    let slots = (control.guard - control.base) / 16;
+    if header.mode == MODE_RING {
+        if control.period_before + slots >= header.period {
+            if !wait_for_place(header, ring) {
+                return false;
+            }
+            publish_window(header, ring, control.guard, header.window.min(slots), slots, CAUSE_WHOLE);
+            control.period_before = 0;
+        } else {
+            control.period_before += slots;
+        }
+        control.slots_before += slots;
+    } else {
+        publish_chunk(header, ring, slots, CAUSE_WHOLE);
+        control.slots_before += slots;
+        if !wait_for_place(header, ring) {
+            return false;
+        }
+    }
+    if header.stop.load(Ordering::Relaxed) != 0 {
+        process::count(count::STOPPED, 1);
+        return false;
+    }
+    begin_stretch(header, ring);
+    true
+}
+
+/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows), and
+/// leaves the ring ready for a new stream.
+pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
+    let control = ring.control();
+    let slots = (control.cursor - control.base) / 16;
+    if header.mode == MODE_RING {
+        if wait_for_place(header, ring) {
+            publish_window(header, ring, control.cursor, header.window.min(slots), slots, cause);
+        }
+    } else {
+        publish_chunk(header, ring, slots, cause);
+        wait_for_place(header, ring);
+    }
+    control.slots_before += slots;
+    control.period_before = 0;
+    begin_stretch(header, ring);
+}
+
+fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
+    let control = ring.control();
+    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+    let info = ChunkInfo {
+        pid: control.pid,
+        tid: control.tid,
+        cause,
+        slots: slots as u32,
+        offset: (control.base - ring.chunk(place, header) as u64) as u32,
+        reserved: 0,
+        first_slot: control.slots_before,
+        executed: control.slots_before + slots,
+        begin_ns: control.begin_ns,
+        end_ns: sys::now_ns(),
+    };
+    announce(header, control, place, info);
+}
+
+/// Copies the last `window` slots before `end` into the queue.
+fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u64, cause: u32) {
+    let control = ring.control();
+    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+    let window = window.min(header.chunk_bytes / 16);
+    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped, and the
+    // recorder does not touch a place that is not published.
+    unsafe {
+        core::ptr::copy_nonoverlapping((end - 16 * window) as *const u8, ring.chunk(place, header) as *mut u8, 16 * window as usize);
+    }
+    let now = sys::now_ns();
+    let period = (control.period_before + stretch).max(1);
+    let begin = now - (u128::from(now - control.begin_ns.min(now)) * u128::from(window) / u128::from(period)) as u64;
+    let executed = control.slots_before + stretch;
+    let info = ChunkInfo {
+        pid: control.pid,
+        tid: control.tid,
+        cause,
+        slots: window as u32,
+        offset: 0,
+        reserved: 0,
+        first_slot: executed - window,
+        executed,
+        begin_ns: begin,
+        end_ns: now,
+    };
+    announce(header, control, place, info);
+}
+
+fn announce(header: &Header, control: &mut Control, place: usize, info: ChunkInfo) {
+    control.chunks[place] = info;
+    control.published.fetch_add(1, Ordering::Release);
+    header.doorbell.fetch_add(1, Ordering::Release);
+    sys::futex_wake(header.doorbell.as_ptr());
+}
+
+/// Waits until the queue has a free place. Nothing is dropped while the recorder lives; if it does
+/// not, the answer is false.
+fn wait_for_place(header: &Header, ring: Ring) -> bool {
+    let control = ring.control();
+    loop {
+        let drained = control.drained.load(Ordering::Acquire);
+        let published = control.published.load(Ordering::Relaxed);
+        if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
+            return true;
+        }
+        sys::futex_wait(control.drained.as_ptr(), drained, PATIENCE);
+        if control.drained.load(Ordering::Acquire) == drained && !sys::process_exists(header.recorder) {
+            process::count(count::STOPPED, 1);
+            return false;
+        }
+    }
+}
+
+/// Lets the calling thread's probes write into the spare ring from now on.
+pub fn give_up(ring: Ring) {
+    thread::begin_spare(ring);
+    // SAFETY: the spare control page is set up.
+    unsafe { sys::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
+}

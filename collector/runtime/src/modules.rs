@@ -1,0 +1,296 @@
+//! Instrumented modules of this process: finding them, checking them, installing their patches, and
+//! translating addresses between clone and original.
+
+use crate::abi::{self, ModuleNote, Patch, Prelude, ProbeState};
+use crate::addrmap::AddrMap;
+use crate::process;
+use crate::shared::*;
+use crate::sys::{self, map};
+use crate::thread::exclusively;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// A module whose patches are installed (or would be).
+#[derive(Clone, Copy)]
+struct Module {
+    bias: u64,
+    clone_start: u64,
+    clone_end: u64,
+    id_first: u32,
+    id_count: u32,
+    map: &'static [u8],
+}
+
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[] };
+
+/// Modules of one process at most.
+const MOST: usize = 512;
+static mut MODULES: [Module; MOST] = [EMPTY; MOST];
+/// Modules in the table. Entries of modules that were unloaded have `clone_end` 0.
+static LEN: AtomicUsize = AtomicUsize::new(0);
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+fn modules() -> &'static [Module] {
+    let len = LEN.load(Ordering::Acquire);
+    // SAFETY: entries below LEN are complete; later changes (unloading) only clear `clone_end`.
+    unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
+}
+
+/// One program header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    vaddr: u64,
+    paddr: u64,
+    filesz: u64,
+    memsz: u64,
+    align: u64,
+}
+
+/// What `dl_iterate_phdr` tells of a module.
+#[repr(C)]
+pub struct PhdrInfo {
+    addr: u64,
+    name: *const u8,
+    phdr: *const ProgramHeader,
+    phnum: u16,
+}
+
+/// Looks for modules that are new and for modules that are gone.
+pub fn scan() {
+    let Some(iterate) = crate::next::dl_iterate_phdr() else { return };
+    let mut seen = [false; MOST];
+    // SAFETY: the C library's function with a callback of its type.
+    unsafe { iterate(visit, (&raw mut seen).cast()) };
+    for (i, module) in modules().iter().enumerate() {
+        if module.clone_end != 0 && !seen[i] {
+            // SAFETY: only this word changes, and a reader sees the module or an empty range.
+            unsafe { (&raw mut MODULES[i].clone_end).write_volatile(0) };
+        }
+    }
+}
+
+extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, and `data` is `scan`'s array.
+    let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MOST])) };
+    // SAFETY: the module's program headers are mapped.
+    let headers = unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) };
+    const PT_NOTE: u32 = 4;
+    for header in headers.iter().filter(|h| h.kind == PT_NOTE) {
+        // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
+        let note = unsafe { core::slice::from_raw_parts((info.addr + header.vaddr) as *const u8, header.memsz as usize) };
+        let Some(note) = parse_note(note) else { continue };
+        let known = modules().iter().position(|m| m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0);
+        match known {
+            Some(i) => seen[i] = true,
+            None => {
+                if let Some(i) = exclusively(&LOCK, || add(info, headers, &note)) {
+                    seen[i] = true;
+                }
+            }
+        }
+    }
+    0
+}
+
+/// The descriptor of the mgz note, if this is one.
+fn parse_note(note: &[u8]) -> Option<ModuleNote> {
+    let word = |at: usize| note.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let fits = word(0)? == 4 && word(8)? == abi::NOTE_MODULE && note.get(12..16)? == abi::NOTE_NAME;
+    let descriptor = note.get(16..16 + size_of::<ModuleNote>())?;
+    // SAFETY: ModuleNote is plain old data, and the descriptor has its length.
+    fits.then(|| unsafe { core::ptr::read_unaligned(descriptor.as_ptr() as *const ModuleNote) })
+}
+
+/// Tells the recorder of a module and installs its patches.
+fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<usize> {
+    let mut path = [0u8; PATH_BYTES];
+    // SAFETY: the loader's name is zero-terminated.
+    let name = unsafe { process::c_bytes(info.name) };
+    if name.is_empty() {
+        read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
+    } else {
+        let n = name.len().min(PATH_BYTES - 1);
+        path[..n].copy_from_slice(&name[..n]);
+    }
+    let mut sidecar = [0u8; PATH_BYTES];
+    sidecar_path(info, note, &path, &mut sidecar);
+    let (result, map) = match check(note) {
+        MODULE_OK => open_sidecar(&sidecar, note),
+        bad => (bad, &[][..]),
+    };
+    let mut result = result;
+    let len = LEN.load(Ordering::Relaxed);
+    if result == MODULE_OK && len < MOST {
+        let module = Module {
+            bias: info.addr,
+            clone_start: info.addr + note.clone_start,
+            clone_end: info.addr + note.clone_end,
+            id_first: note.id_first,
+            id_count: note.id_count,
+            map,
+        };
+        // SAFETY: the entry is not visible yet, and the lock is held.
+        unsafe { (&raw mut MODULES[len]).write(module) };
+        LEN.store(len + 1, Ordering::Release);
+    }
+    // The recorder must know the module before its first record arrives.
+    let row = tell(info, note, result, &path, &sidecar);
+    if result == MODULE_OK && process::header().is_some_and(|h| h.mode != MODE_OFF) && !install(info, headers, note) {
+        result = MODULE_UNPATCHED;
+        if let Some(row) = row {
+            // SAFETY: the row is this process's own.
+            unsafe { (&raw mut (*row).result).write_volatile(result) };
+        }
+    }
+    (result == MODULE_OK).then_some(len)
+}
+
+fn check(note: &ModuleNote) -> u32 {
+    if note.version != abi::ABI_VERSION {
+        return MODULE_VERSION;
+    }
+    if note.flavour != abi::FLAVOUR_SOFT {
+        return MODULE_FLAVOUR;
+    }
+    let overlaps = |m: &Module| {
+        let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
+        m.clone_end != 0 && a < b + u64::from(note.id_count) && b < a + u64::from(m.id_count)
+    };
+    if modules().iter().any(overlaps) { MODULE_OVERLAP } else { MODULE_OK }
+}
+
+fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; PATH_BYTES]) {
+    let append = |out: &mut [u8; PATH_BYTES], at: usize, text: &[u8]| {
+        let n = text.len().min(PATH_BYTES - 1 - at);
+        out[at..at + n].copy_from_slice(&text[..n]);
+        at + n
+    };
+    if note.sidecar_path != 0 {
+        // SAFETY: the rewriter put a zero-terminated string there.
+        append(out, 0, unsafe { process::c_bytes((info.addr + note.sidecar_path) as *const u8) });
+    } else {
+        let at = append(out, 0, process::until_zero(path));
+        append(out, at, b".mgza");
+    }
+}
+
+fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
+    const READLINK: usize = 89;
+    // SAFETY: the buffer is ours; one byte is left for the terminating zero.
+    unsafe { sys::call(READLINK, link as usize, out.as_mut_ptr() as usize, PATH_BYTES - 1, 0, 0, 0) };
+}
+
+/// Maps the sidecar's address map, if the sidecar belongs to this file.
+fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u8]) {
+    let fd = sys::open(path.as_ptr(), false);
+    if fd < 0 {
+        return (MODULE_NO_SIDECAR, &[]);
+    }
+    let mut prelude = Prelude::default();
+    // SAFETY: Prelude is plain old data.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(&raw mut prelude as *mut u8, size_of::<Prelude>()) };
+    let read = sys::pread(fd, bytes, 0);
+    let fits = read == size_of::<Prelude>() as isize
+        && prelude.magic == abi::SIDECAR_MAGIC
+        && prelude.version == abi::SIDECAR_VERSION
+        && prelude.id == note.sidecar_id
+        && sys::file_size(fd).is_some_and(|size| prelude.map_offset.checked_add(prelude.map_len).is_some_and(|end| end <= size));
+    let mut result = (MODULE_OTHER_SIDECAR, &[][..]);
+    if fits {
+        let end = (prelude.map_offset + prelude.map_len) as usize;
+        // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as always.
+        if let Ok(address) = unsafe { sys::mmap(0, end, map::READ, map::SHARED | map::LOW | map::NORESERVE, fd, 0) } {
+            // SAFETY: mapped for the life of the process.
+            let map = unsafe { core::slice::from_raw_parts((address + prelude.map_offset as usize) as *const u8, prelude.map_len as usize) };
+            result = (MODULE_OK, map);
+        }
+    }
+    sys::close(fd);
+    result
+}
+
+fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES], sidecar: &[u8; PATH_BYTES]) -> Option<*mut ModuleRow> {
+    let header = process::header()?;
+    let index = header.module_count.fetch_add(1, Ordering::AcqRel) as usize;
+    let Some(row) = header.modules.get(index) else {
+        process::count(count::MODULES_UNTOLD, 1);
+        return None;
+    };
+    let row = core::ptr::from_ref(row) as *mut ModuleRow;
+    // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
+    unsafe {
+        (*row).result = result;
+        (*row).pid = sys::getpid();
+        (*row).id_first = note.id_first;
+        (*row).id_count = note.id_count;
+        (*row).bias = info.addr;
+        (*row).sidecar_id = note.sidecar_id;
+        (*row).path = *path;
+        (*row).sidecar = *sidecar;
+        (*row).ready.store(1, Ordering::Release);
+    }
+    header.doorbell.fetch_add(1, Ordering::Release);
+    sys::futex_wake(header.doorbell.as_ptr());
+    Some(row)
+}
+
+/// Writes the module's entry jumps. No other thread may be running its code yet.
+fn install(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    const PF_W: u32 = 2;
+    // SAFETY: the patch table is part of the module's own loaded segment.
+    let patches = unsafe { core::slice::from_raw_parts((info.addr + note.patches) as *const Patch, note.patch_count as usize) };
+    let inside = |p: &Patch, h: &ProgramHeader| u64::from(p.at) >= h.vaddr && u64::from(p.at) + 5 <= h.vaddr + h.filesz;
+    let is_code = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0;
+    let valid = |p: &Patch| u64::from(p.to) >= note.clone_start && u64::from(p.to) < note.clone_end && headers.iter().filter(is_code).any(|h| inside(p, h));
+    if !patches.iter().all(valid) {
+        return false;
+    }
+    for segment in headers.iter().filter(is_code) {
+        let mine = || patches.iter().filter(|p| inside(p, segment));
+        let (Some(low), Some(high)) = (mine().map(|p| p.at).min(), mine().map(|p| p.at).max()) else { continue };
+        let start = (info.addr + u64::from(low)) as usize & !(PAGE - 1);
+        let end = (info.addr + u64::from(high) + 5).next_multiple_of(PAGE as u64) as usize;
+        let kept = map::READ | map::EXEC | if segment.flags & PF_W != 0 { map::WRITE } else { 0 };
+        // SAFETY: the module's constructors have not run, so none of this code is executing.
+        unsafe {
+            if sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
+                return false;
+            }
+            for patch in mine() {
+                let at = (info.addr + u64::from(patch.at)) as *mut u8;
+                let rel = (u64::from(patch.to) as i64 - i64::from(patch.at) - 5) as i32;
+                at.write(0xe9);
+                (at.add(1) as *mut i32).write_unaligned(rel);
+            }
+            sys::mprotect(start, end - start, kept);
+        }
+    }
+    true
+}
+
+/// What a clone address stands for.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Run-time address of the original instruction.
+    pub orig: u64,
+    /// What the probe there has borrowed and written.
+    pub state: ProbeState,
+}
+
+/// Whether an address lies in a clone.
+pub fn in_clone(ip: u64) -> bool {
+    modules().iter().any(|m| ip >= m.clone_start && ip < m.clone_end)
+}
+
+/// Looks a clone address up in its module's address map.
+pub fn place(ip: u64) -> Option<Place> {
+    let module = modules().iter().find(|m| ip >= m.clone_start && ip < m.clone_end)?;
+    let map = AddrMap::new(module.map)?;
+    let (step, state) = map.at_clone(ip - module.bias)?;
+    Some(Place { orig: step.orig + module.bias, state })
+}

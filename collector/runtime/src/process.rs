@@ -1,0 +1,156 @@
+//! What the runtime knows about the process it is in, and how it came to be there.
+
+use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, VERSION};
+use crate::sys;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// The mapped header of the shared memory, or null if nothing is recorded.
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+/// The process for which the tables in this address space hold; differs from getpid() right after a fork.
+pub static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Longest path of the shared memory and of the runtime itself.
+const PATH: usize = 256;
+/// `MGZ_RUNTIME=/proc/…`, zero-terminated: the environment entry for programs that are to be recorded.
+static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
+/// Path of the runtime as it stood in LD_PRELOAD, zero-terminated.
+static mut OWN_PATH: [u8; PATH] = [0; PATH];
+
+/// The shared memory's header, if this process is recorded.
+pub fn header() -> Option<&'static Header> {
+    // SAFETY: null or a mapping that is never removed. The fields that others change are atomics.
+    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Adds to one of the header's counters.
+pub fn count(what: usize, by: u64) {
+    if let Some(header) = header() {
+        header.counters[what].fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// The environment entry that leads to the shared memory.
+pub fn shared_entry() -> &'static [u8] {
+    // SAFETY: written once by `attach`, before any other code of the process runs.
+    until_zero(unsafe { &*(&raw const SHARED_ENTRY) })
+}
+
+/// The path under which the loader found this runtime.
+pub fn own_path() -> &'static [u8] {
+    // SAFETY: as above.
+    until_zero(unsafe { &*(&raw const OWN_PATH) })
+}
+
+/// The part of a buffer before its first zero.
+pub fn until_zero(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())]
+}
+
+/// A zero-terminated string as bytes, without the zero.
+///
+/// # Safety
+/// `p` must point at a zero-terminated string that outlives the result.
+pub unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
+    let mut n = 0;
+    // SAFETY: the caller's contract.
+    while unsafe { *p.add(n) } != 0 {
+        n += 1;
+    }
+    // SAFETY: n bytes were just read.
+    unsafe { core::slice::from_raw_parts(p, n) }
+}
+
+/// Opens the shared memory; the result is −errno if the recorder is gone.
+pub fn open_shared() -> isize {
+    // SAFETY: written once by `attach`; zero-terminated since the last byte is never written.
+    let entry = unsafe { &*(&raw const SHARED_ENTRY) };
+    sys::open(entry[ENV_NAME.len() + 1..].as_ptr(), true)
+}
+
+/// Takes the settings out of the environment and maps the header. Returns whether this process is recorded.
+///
+/// # Safety
+/// `envp` must be the process's environment; nothing else may run yet.
+pub unsafe fn attach(envp: *mut *mut u8) -> bool {
+    // SAFETY: the caller's contract.
+    if !unsafe { take_environment(envp) } {
+        return false;
+    }
+    let fd = open_shared();
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: a new mapping of a file of at least this length (the recorder makes it).
+    let mapped = unsafe { sys::mmap(0, HEADER_BYTES, sys::map::READ | sys::map::WRITE, sys::map::SHARED | sys::map::LOW, fd, 0) };
+    sys::close(fd);
+    let Ok(address) = mapped else { return false };
+    let header = address as *mut Header;
+    // SAFETY: mapped above.
+    let valid = unsafe { (*header).magic == MAGIC && (*header).version == VERSION };
+    if !valid {
+        return false;
+    }
+    OWNER.store(sys::getpid(), Ordering::Relaxed);
+    HEADER.store(header, Ordering::Release);
+    true
+}
+
+/// Removes `MGZ_RUNTIME` and the runtime's own path in `LD_PRELOAD`, so that the program and its
+/// children do not see them.
+///
+/// # Safety
+/// As for [`attach`].
+unsafe fn take_environment(envp: *mut *mut u8) -> bool {
+    let (mut from, mut to) = (0usize, 0usize);
+    // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the initial stack.
+    unsafe {
+        let mut found = false;
+        while !(*envp.add(from)).is_null() {
+            let bytes = c_bytes(*envp.add(from));
+            found |= value_of(bytes, ENV_NAME.as_bytes()).is_some() && bytes.len() < PATH;
+            from += 1;
+        }
+        if !found {
+            return false;
+        }
+        from = 0;
+        loop {
+            let entry = *envp.add(from);
+            if entry.is_null() {
+                break;
+            }
+            let bytes = c_bytes(entry);
+            let mut keep = true;
+            if value_of(bytes, ENV_NAME.as_bytes()).is_some() && bytes.len() < PATH {
+                let target = &raw mut SHARED_ENTRY as *mut u8;
+                core::ptr::copy_nonoverlapping(entry, target, bytes.len());
+                keep = false;
+            } else if let Some(list) = value_of(bytes, b"LD_PRELOAD") {
+                // The recorder puts the runtime first.
+                let own = list.iter().position(|&b| b == b':').unwrap_or(list.len());
+                if own < PATH && list[..own].starts_with(b"/") {
+                    core::ptr::copy_nonoverlapping(list.as_ptr(), &raw mut OWN_PATH as *mut u8, own);
+                }
+                let rest = list.len() - own;
+                if rest <= 1 {
+                    keep = false;
+                } else {
+                    let value = entry.add(b"LD_PRELOAD=".len());
+                    core::ptr::copy(value.add(own + 1), value, rest);
+                }
+            }
+            if keep {
+                *envp.add(to) = entry;
+                to += 1;
+            }
+            from += 1;
+        }
+        *envp.add(to) = core::ptr::null_mut();
+    }
+    true
+}
+
+/// The value in `NAME=value`.
+pub fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}

@@ -1,0 +1,675 @@
+//! Signals: what the program asks for, what the kernel is told, and what the program's handlers see.
+//!
+//! The guard page needs SIGSEGV: it is never really blocked, and its action is always the runtime's; the
+//! program keeps its own view of both. Every handler of the program is entered through [`deliver`], which shows it the
+//! original instruction and registers if a clone was interrupted, and puts things back afterwards.
+
+use crate::abi::{self, Slot};
+use crate::context::{self, Context, Info, REGISTERS, RIP};
+use crate::next::{fail, next};
+use crate::shared::count;
+use crate::sys::{self, KernelAction};
+use crate::thread::{self, Ring};
+use crate::{guard, modules, process};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+const SIGSEGV: usize = 11;
+const SEGV_BIT: u64 = 1 << (SIGSEGV - 1);
+/// glibc's own two signals: programs may neither catch nor block them.
+const INTERNAL: u64 = 3 << 31;
+const EINVAL: isize = 22;
+
+const SA_NOCLDSTOP: u64 = 1;
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+const SIG_DFL: usize = 0;
+const SIG_IGN: usize = 1;
+
+/// The program's view of each signal's action; valid where `KNOWN` has the bit.
+static mut ACTIONS: [KernelAction; 65] = [KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 }; 65];
+static mut KNOWN: u64 = 0;
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Returns from a handler: `rt_sigreturn`.
+#[unsafe(naked)]
+unsafe extern "C" fn restorer() {
+    naked_asm!("mov eax, 15", "syscall", "ud2")
+}
+
+/// Installs the guard page's handler. Called once, before any instrumented code runs.
+pub fn install() {
+    // SAFETY: `on_segv` is a signal handler; single-threaded.
+    unsafe {
+        let mut old = KernelAction::default();
+        sys::sigaction(SIGSEGV, None, Some(&mut old));
+        (&raw mut ACTIONS[SIGSEGV]).write(old);
+        KNOWN |= SEGV_BIT;
+        sys::sigaction(SIGSEGV, Some(&segv_action()), None);
+    }
+    // A blocked SIGSEGV may be inherited; the thread's view keeps it.
+    if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(SEGV_BIT)), thread::current()) {
+        ring.private().segv_blocked = old & SEGV_BIT != 0;
+    }
+}
+
+fn segv_action() -> KernelAction {
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER;
+    KernelAction { handler: on_segv as *const () as usize, flags, restorer: restorer as *const () as usize, mask: !0 }
+}
+
+/// The kernel's action for a signal that the program handles by `wanted`.
+fn wrapped(wanted: &KernelAction) -> KernelAction {
+    // All signals stay blocked until `deliver` has noted the interrupted state; it then sets the mask
+    // that the program asked for.
+    let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
+    let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
+    KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer as *const () as usize, mask: !0 }
+}
+
+// ---- what the program calls ---------------------------------------------------------------------
+
+/// glibc's `struct sigaction`.
+#[repr(C)]
+pub struct LibcAction {
+    handler: usize,
+    mask: [u64; 16],
+    flags: i32,
+    restorer: usize,
+}
+
+/// Sets and gets the program's view of a signal's action. Returns 0 or −errno.
+fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
+    if !(1..=64).contains(&signal) || signal == 32 || signal == 33 || (new.is_some() && (signal == 9 || signal == 19)) {
+        return -EINVAL;
+    }
+    let s = signal as usize;
+    thread::exclusively(&LOCK, || {
+        let bit = 1u64 << (s - 1);
+        // SAFETY: the table is changed under the lock; handlers read it under the lock as well.
+        unsafe {
+            let mut before = KernelAction::default();
+            let known = KNOWN & bit != 0;
+            if known {
+                before = (&raw const ACTIONS[s]).read();
+            } else {
+                sys::sigaction(s, None, Some(&mut before));
+            }
+            if let Some(new) = new {
+                let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
+                let real = if handled { wrapped(new) } else { KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer as *const () as usize, ..*new } };
+                (&raw mut ACTIONS[s]).write(*new);
+                KNOWN |= bit;
+                if s != SIGSEGV {
+                    let r = sys::sigaction(s, Some(&real), None);
+                    if r < 0 {
+                        (&raw mut ACTIONS[s]).write(before);
+                        return r;
+                    }
+                }
+            }
+            if let Some(old) = old {
+                *old = before;
+            }
+            0
+        }
+    })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: i32, new: *const LibcAction, old: *mut LibcAction) -> i32 {
+    // SAFETY: the caller passes null or valid pointers.
+    let wanted = unsafe { new.as_ref() }.map(|a| KernelAction { handler: a.handler, flags: a.flags as u32 as u64, restorer: a.restorer, mask: a.mask[0] & !INTERNAL });
+    let mut before = KernelAction::default();
+    let r = change(signal, wanted.as_ref(), (!old.is_null()).then_some(&mut before));
+    if r < 0 {
+        return fail(-r);
+    }
+    // SAFETY: as above.
+    if let Some(old) = unsafe { old.as_mut() } {
+        old.handler = before.handler;
+        old.mask = [0; 16];
+        old.mask[0] = before.mask;
+        old.flags = (before.flags & !SA_RESTORER) as i32;
+        old.restorer = before.restorer;
+    }
+    0
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(signal: i32, new: *const LibcAction, old: *mut LibcAction) -> i32 {
+    // SAFETY: the same function.
+    unsafe { sigaction(signal, new, old) }
+}
+
+fn simple(number: i32, handler: usize, flags: u64, mask: u64) -> usize {
+    let mut before = KernelAction::default();
+    let r = change(number, Some(&KernelAction { handler, flags, restorer: 0, mask }), Some(&mut before));
+    if r < 0 { fail(-r) as isize as usize } else { before.handler }
+}
+
+/// The C function (BSD semantics).
+#[unsafe(no_mangle)]
+pub extern "C" fn signal(number: i32, handler: usize) -> usize {
+    if handler == usize::MAX || !(1..=64).contains(&number) {
+        return fail(EINVAL) as isize as usize;
+    }
+    simple(number, handler, SA_RESTART, 1 << (number - 1))
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn bsd_signal(number: i32, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn __bsd_signal(number: i32, handler: usize) -> usize {
+    signal(number, handler)
+}
+
+/// The C function (System V semantics).
+#[unsafe(no_mangle)]
+pub extern "C" fn sysv_signal(number: i32, handler: usize) -> usize {
+    if handler == usize::MAX {
+        return fail(EINVAL) as isize as usize;
+    }
+    simple(number, handler, SA_NODEFER | SA_RESETHAND, 0)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn __sysv_signal(number: i32, handler: usize) -> usize {
+    sysv_signal(number, handler)
+}
+
+/// The C function: SIG_HOLD (2) blocks the signal.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
+    const SIG_HOLD: usize = 2;
+    if !(1..=64).contains(&number) || handler == usize::MAX {
+        return fail(EINVAL) as isize as usize;
+    }
+    let bit = 1u64 << (number - 1);
+    let mut was = 0u64;
+    change_mask(if handler == SIG_HOLD { 0 } else { 1 }, Some(bit), &mut was);
+    let mut before = KernelAction::default();
+    let new = KernelAction { handler, flags: 0, restorer: 0, mask: 0 };
+    let r = change(number, (handler != SIG_HOLD).then_some(&new), Some(&mut before));
+    if r < 0 {
+        return fail(-r) as isize as usize;
+    }
+    if was & bit != 0 { SIG_HOLD } else { before.handler }
+}
+
+/// Changes the calling thread's mask as the program sees it. Returns 0 or −errno.
+fn change_mask(how: i32, set: Option<u64>, old: &mut u64) -> isize {
+    let ring = thread::current();
+    let real = match &ring {
+        Some(_) => set.map(|s| s & !(SEGV_BIT | INTERNAL)),
+        None => set.map(|s| s & !INTERNAL),
+    };
+    if !(0..=2).contains(&how) && set.is_some() {
+        return -EINVAL;
+    }
+    match sys::sigprocmask(how as usize, real) {
+        Err(errno) => -errno,
+        Ok(before) => {
+            *old = before;
+            if let Some(ring) = ring {
+                let private = ring.private();
+                if private.segv_blocked {
+                    *old |= SEGV_BIT;
+                }
+                if let Some(set) = set {
+                    let asked = set & SEGV_BIT != 0;
+                    private.segv_blocked = match how {
+                        0 => private.segv_blocked || asked,
+                        1 => private.segv_blocked && !asked,
+                        _ => asked,
+                    };
+                }
+            }
+            0
+        }
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(how: i32, set: *const u64, old: *mut u64) -> i32 {
+    let mut before = 0;
+    // SAFETY: null or a valid sigset_t, of which the kernel knows the first eight bytes.
+    let r = change_mask(how, unsafe { set.as_ref() }.copied(), &mut before);
+    if r < 0 {
+        return -r as i32;
+    }
+    if !old.is_null() {
+        // SAFETY: a valid sigset_t (128 bytes); the C library, too, writes only the kernel's eight.
+        unsafe { *old = before };
+    }
+    0
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -> i32 {
+    // SAFETY: the same contract.
+    match unsafe { pthread_sigmask(how, set, old) } {
+        0 => 0,
+        errno => fail(errno as isize),
+    }
+}
+
+/// A mask for a waiting call, without SIGSEGV.
+fn waiting_mask(set: *const u64, space: &mut [u64; 16]) -> *const u64 {
+    if set.is_null() {
+        return set;
+    }
+    // SAFETY: a valid sigset_t; the kernel reads eight bytes of it.
+    space[0] = unsafe { *set } & !SEGV_BIT;
+    space.as_ptr()
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigsuspend(set: *const u64) -> i32 {
+    let mut space = [0; 16];
+    match next!(c"sigsuspend", unsafe extern "C" fn(*const u64) -> i32) {
+        // SAFETY: the C library's function with a valid mask.
+        Some(real) => unsafe { real(waiting_mask(set, &mut space)) },
+        None => fail(38),
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(fds: usize, n: usize, timeout: usize, set: *const u64) -> i32 {
+    let mut space = [0; 16];
+    match next!(c"ppoll", unsafe extern "C" fn(usize, usize, usize, *const u64) -> i32) {
+        // SAFETY: as above.
+        Some(real) => unsafe { real(fds, n, timeout, waiting_mask(set, &mut space)) },
+        None => fail(38),
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(n: i32, r: usize, w: usize, e: usize, timeout: usize, set: *const u64) -> i32 {
+    let mut space = [0; 16];
+    match next!(c"pselect", unsafe extern "C" fn(i32, usize, usize, usize, usize, *const u64) -> i32) {
+        // SAFETY: as above.
+        Some(real) => unsafe { real(n, r, w, e, timeout, waiting_mask(set, &mut space)) },
+        None => fail(38),
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(fd: i32, events: usize, n: i32, timeout: i32, set: *const u64) -> i32 {
+    let mut space = [0; 16];
+    match next!(c"epoll_pwait", unsafe extern "C" fn(i32, usize, i32, i32, *const u64) -> i32) {
+        // SAFETY: as above.
+        Some(real) => unsafe { real(fd, events, n, timeout, waiting_mask(set, &mut space)) },
+        None => fail(38),
+    }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(fd: i32, events: usize, n: i32, timeout: usize, set: *const u64) -> i32 {
+    let mut space = [0; 16];
+    match next!(c"epoll_pwait2", unsafe extern "C" fn(i32, usize, i32, usize, *const u64) -> i32) {
+        // SAFETY: as above.
+        Some(real) => unsafe { real(fd, events, n, timeout, waiting_mask(set, &mut space)) },
+        None => fail(38),
+    }
+}
+
+/// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const [usize; 3], old: *mut [usize; 3]) -> i32 {
+    const MINIMUM: usize = 2048;
+    const SS_ONSTACK: usize = 1;
+    const EPERM: isize = 1;
+    const ENOMEM: isize = 12;
+    let Some(ring) = thread::current() else {
+        // SAFETY: the caller's pointers, as for the C function.
+        let r = unsafe { sys::call(sys::nr::SIGALTSTACK, new as usize, old as usize, 0, 0, 0, 0) };
+        return if r < 0 { fail(-r) } else { 0 };
+    };
+    let private = ring.private();
+    let here = (&raw const private) as usize;
+    let on_it = private.stack[1] & thread::SS_DISABLE == 0 && here.wrapping_sub(private.stack[0]) < private.stack[2];
+    // SAFETY: null or valid.
+    let wanted = unsafe { new.as_ref() }.copied();
+    if let Some([address, flags, size]) = wanted {
+        // The flags are an int; the other half of the word is padding.
+        let flags = flags & 0xffff_ffff;
+        if on_it {
+            return fail(EPERM);
+        }
+        if flags & !(0x8000_0000 | SS_ONSTACK) > thread::SS_DISABLE {
+            return fail(EINVAL);
+        }
+        if flags & thread::SS_DISABLE == 0 && size < MINIMUM {
+            return fail(ENOMEM);
+        }
+        let before = private.stack;
+        private.stack = if flags & thread::SS_DISABLE != 0 { [0, thread::SS_DISABLE, 0] } else { [address, 0, size] };
+        // SAFETY: null or valid.
+        if let Some(old) = unsafe { old.as_mut() } {
+            *old = before;
+        }
+        return 0;
+    }
+    // SAFETY: null or valid.
+    if let Some(old) = unsafe { old.as_mut() } {
+        *old = private.stack;
+        if on_it {
+            old[1] |= SS_ONSTACK;
+        }
+    }
+    0
+}
+
+// ---- what the kernel calls ----------------------------------------------------------------------
+
+/// Entry for SIGSEGV, on the runtime's stack: a full ring, a new child, or the program's own fault.
+#[unsafe(naked)]
+unsafe extern "C" fn on_segv() {
+    naked_asm!(
+        "push rbx",
+        "mov rbx, rsp",
+        "and rsp, -16",
+        "call {segv}",
+        // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
+        "test rax, rax",
+        "jne 2f",
+        "mov rsp, rbx",
+        "pop rbx",
+        "ret",
+        "2:",
+        "mov rsp, rax",
+        "mov edi, 11",
+        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + 8 + {context}]",
+        "jmp {deliver}",
+        segv = sym segv,
+        deliver = sym on_signal,
+        context = const size_of::<Context>(),
+    )
+}
+
+/// Entry for every signal that the program handles: `(signal, info, context)`, with all signals blocked.
+#[unsafe(naked)]
+unsafe extern "C" fn on_signal() {
+    // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has aligned it.
+    naked_asm!("sub rsp, 8", "call {deliver}", "add rsp, 8", "test rax, rax", "jne 2f", "ret", "2:", "mov rsp, rax", "lea rdx, [rsp + 8]", "lea rsi, [rsp + 8 + {context}]", "mov edi, [rsi]", "jmp {again}",
+        deliver = sym deliver, again = sym on_signal, context = const size_of::<Context>())
+}
+
+/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
+/// the program's handler.
+unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    if i.code > 0 {
+        let gs = sys::gs();
+        if let Some(ring) = thread::ring_at(gs) {
+            if own_fault(ring, gs, i.address, c) {
+                return 0;
+            }
+        }
+    }
+    // SAFETY: read under no lock: all signals are blocked in this thread, and a torn read would need the program to race
+    // sigaction against its own fault.
+    let action = unsafe { (&raw const ACTIONS[SIGSEGV]).read() };
+    let blocked = thread::current().is_some_and(|r| r.private().segv_blocked);
+    let synchronous = i.code > 0;
+    if action.handler == SIG_IGN && !synchronous {
+        return 0;
+    }
+    if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
+        // Die as the program would have: with the default action, by the same fault or the same signal.
+        let default = KernelAction { restorer: restorer as *const () as usize, flags: SA_RESTORER, ..KernelAction::default() };
+        note_death(c);
+        // SAFETY: the default action.
+        unsafe { sys::sigaction(SIGSEGV, Some(&default), None) };
+        if !synchronous {
+            sys::tgkill(sys::getpid(), sys::gettid(), SIGSEGV);
+        }
+        return 0;
+    }
+    move_frame(context, &action)
+}
+
+/// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
+fn note_death(context: &mut Context) {
+    let Some(ring) = thread::current() else { return };
+    if let Some(place) = modules::place(context.registers[RIP]) {
+        commit(ring, context, &place.state);
+        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: SIGSEGV as u32 });
+    }
+}
+
+/// Copies the frame from the runtime's stack to where the program's handler shall run: the program's alternate
+/// stack, or the interrupted one. The runtime's stack is free again at once, even if the handler never returns.
+fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
+    // SAFETY: the kernel's frame.
+    let c = unsafe { &mut *context };
+    // SAFETY: as above.
+    let bytes = unsafe { context::frame_bytes(context) };
+    let start = context as usize - 8;
+    let interrupted = c.registers[15] as usize;
+    let mut top = interrupted - 128;
+    if action.flags & SA_ONSTACK != 0 {
+        if let Some(ring) = thread::current() {
+            let [address, flags, size] = ring.private().stack;
+            if flags & thread::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
+                top = address + size;
+            }
+        }
+    }
+    // The extended state keeps its alignment of 64.
+    let target = ((top - bytes - 64) & !63) | (start & 63);
+    let shift = target.wrapping_sub(start);
+    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's own
+    // handler could not have run there either, and this fault ends it.
+    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
+    // SAFETY: the copy has the same layout.
+    let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
+    if copy.extended != 0 {
+        copy.extended = (copy.extended as usize).wrapping_add(shift) as u64;
+    }
+    target
+}
+
+/// Whether the fault was a probe's: the ring is full, or this is a new child.
+fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
+    let page = ring.address as u64;
+    let Some(header) = process::header() else { return false };
+    if gs != ring.address {
+        let spare = ring.spare();
+        if address < spare.guard || address >= spare.guard + crate::shared::PAGE as u64 {
+            return false;
+        }
+        thread::begin_spare(ring);
+        let start = ring.spare().base;
+        return go_on(ring.spare(), start, context);
+    }
+    if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
+        if address < page || address >= page + (1 << 30) {
+            return false;
+        }
+        return thread::adopt_after_fork(ring);
+    }
+    let guard = ring.control().guard;
+    if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
+        return false;
+    }
+    if guard::turn(header, ring) {
+        let start = ring.control().base;
+        go_on(ring.control(), start, context)
+    } else {
+        guard::give_up(ring);
+        let start = ring.spare().base;
+        go_on(ring.spare(), start, context)
+    }
+}
+
+/// Lets the interrupted store write its slot at `start`: moves the region's base there.
+fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
+    let mut code = [0u8; 16];
+    // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
+    unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
+    let Some(store) = crate::code::decode_store(&code) else { return false };
+    let base = start.wrapping_sub(16 * u64::from(store.slot));
+    control.cursor = base;
+    *context.register(store.base) = base;
+    true
+}
+
+/// Commits the slots of the region in flight.
+fn commit(ring: Ring, context: &mut Context, state: &abi::ProbeState) {
+    let control = ring.control();
+    if state.base_reg != abi::NO_REG {
+        control.cursor = context.register(state.base_reg).wrapping_sub(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+    }
+    control.cursor += 16 * u64::from(state.slots_done);
+}
+
+/// Writes a marker. All signals are blocked.
+fn append(ring: Ring, slot: Slot) {
+    let control = ring.control();
+    if control.cursor >= control.guard {
+        let Some(header) = process::header() else { return };
+        if !guard::turn(header, ring) {
+            guard::give_up(ring);
+            return;
+        }
+    }
+    let control = ring.control();
+    // SAFETY: below the guard, in this thread's ring.
+    unsafe { (control.cursor as *mut Slot).write(slot) };
+    control.cursor += 16;
+}
+
+/// Runs the program's handler. Returns 0, or the address of a moved frame on which to start again.
+unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context) -> usize {
+    // SAFETY: the kernel's frame.
+    let c = unsafe { &mut *context };
+    let s = signal as usize & 127;
+    let ring = thread::current();
+    // SAFETY: the table is read under its lock.
+    let action = thread::exclusively(&LOCK, || unsafe { (&raw const ACTIONS[s.min(64)]).read() });
+    if let Some(ring) = ring {
+        let here = context as usize;
+        if here.wrapping_sub(ring.signal_stack()) < thread::SIGNAL_STACK {
+            return move_frame(context, &action);
+        }
+    }
+    if action.flags & SA_RESETHAND != 0 {
+        // The kernel has reset its own action; for SIGSEGV it kept ours.
+        // SAFETY: under the lock.
+        thread::exclusively(&LOCK, || unsafe { (&raw mut ACTIONS[s.min(64)]).write(KernelAction::default()) });
+    }
+    if action.handler == SIG_DFL || action.handler == SIG_IGN {
+        // Changed by another thread since the kernel chose this handler.
+        return 0;
+    }
+    let rip = c.registers[RIP];
+    let recording = ring.filter(|r| sys::gs() == r.address);
+    let interrupted = match recording {
+        Some(ring) if modules::in_clone(rip) => {
+            let place = modules::place(rip);
+            if place.is_none() {
+                process::count(count::LOST_STATES, 1);
+            }
+            place.map(|p| (ring, p))
+        }
+        _ => None,
+    };
+    let mut before = [0u64; REGISTERS];
+    before.copy_from_slice(&c.registers[..REGISTERS]);
+    let mut spill = [0u64; abi::SPILL_SLOTS];
+    let mut shown = before;
+    if let Some((ring, place)) = &interrupted {
+        spill = ring.control().spill;
+        commit(*ring, c, &place.state);
+        append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: signal as u32 });
+        for [register, slot] in place.state.saved {
+            if register != abi::NO_REG {
+                *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
+            }
+        }
+        c.registers[RIP] = place.orig;
+        shown.copy_from_slice(&c.registers[..REGISTERS]);
+    }
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
+    let mut mask = c.mask | action.mask | own;
+    if let Some(ring) = ring {
+        if ring.private().segv_blocked {
+            c.mask |= SEGV_BIT;
+        }
+        mask &= !SEGV_BIT;
+    }
+    let _ = sys::sigprocmask(2, Some(mask));
+    // SAFETY: the program's handler, called as the kernel would.
+    unsafe { core::mem::transmute::<usize, extern "C" fn(i32, *mut Info, *mut Context)>(action.handler)(signal, info, context) };
+    let _ = sys::sigprocmask(0, Some(!0));
+    if let Some(ring) = thread::current() {
+        ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
+        c.mask &= !SEGV_BIT;
+    }
+    if let Some((ring, place)) = interrupted {
+        if sys::gs() != ring.address {
+            // Recording ended meanwhile: the region goes on in the spare ring.
+            resume(ring.spare(), c, &shown, &before, &place.state);
+            ring.spare().spill = spill;
+        } else if c.registers[..REGISTERS] == shown {
+            append(ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_RETURN, aux: signal as u32 });
+            resume(ring.control(), c, &shown, &before, &place.state);
+            ring.control().spill = spill;
+        } else {
+            process::count(count::CUT_REGIONS, 1);
+            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: signal as u32 });
+        }
+    }
+    0
+}
+
+/// Puts the clone's registers back, with the region's base where the ring now is.
+fn resume(control: &mut crate::shared::Control, context: &mut Context, shown: &[u64; REGISTERS], before: &[u64; REGISTERS], state: &abi::ProbeState) {
+    if context.registers[..REGISTERS] != *shown {
+        return;
+    }
+    context.registers[..REGISTERS].copy_from_slice(before);
+    let in_flight = state.slots_done > 0 || state.base_reg != abi::NO_REG;
+    if in_flight {
+        let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+        control.cursor = base;
+        if state.base_reg != abi::NO_REG {
+            *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The constructor, and the hook in the loader that finds modules which are loaded later.
+
+use crate::process;
+use crate::shared::PAGE;
+use crate::sys::{self, map};
+use crate::{modules, signals, thread};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg_attr(mgz_cdylib, used)]
+#[cfg_attr(mgz_cdylib, unsafe(link_section = ".init_array"))]
+#[cfg_attr(not(mgz_cdylib), allow(dead_code, reason = "only the shared object has a constructor"))]
+static CONSTRUCTOR: unsafe extern "C" fn(i32, *const *const u8, *mut *mut u8) = construct;
+
+/// Entries of the auxiliary vector.
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const AT_HWCAP2: u64 = 26;
+
+/// Runs before all other constructors (`-z initfirst`).
+unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    // The environment is compacted below; the auxiliary vector lies behind its original end.
+    let mut end = envp;
+    // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
+    let (hwcap2, phdr, phnum) = unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        let mut entry = end.add(1) as *const [u64; 2];
+        let (mut hwcap2, mut phdr, mut phnum) = (0, 0, 0);
+        while (*entry)[0] != 0 {
+            match (*entry)[0] {
+                AT_HWCAP2 => hwcap2 = (*entry)[1],
+                AT_PHDR => phdr = (*entry)[1],
+                AT_PHNUM => phnum = (*entry)[1],
+                _ => {}
+            }
+            entry = entry.add(1);
+        }
+        (hwcap2, phdr, phnum)
+    };
+    // SAFETY: first thing in the process, single-threaded.
+    if !unsafe { process::attach(envp) } {
+        return;
+    }
+    sys::init_gs(hwcap2);
+    if shadow_stack() {
+        return;
+    }
+    thread::set_up();
+    if thread::current().is_none() {
+        return;
+    }
+    signals::install();
+    hook_loader(phdr, phnum);
+    modules::scan();
+}
+
+/// Whether the kernel has given this thread a shadow stack, which moved code would violate.
+fn shadow_stack() -> bool {
+    const ARCH_SHSTK_STATUS: usize = 0x5005;
+    let mut features = 0u64;
+    // SAFETY: writes eight bytes, or fails on kernels without shadow stacks.
+    let r = unsafe { sys::call(sys::nr::ARCH_PRCTL, ARCH_SHSTK_STATUS, &raw mut features as usize, 0, 0, 0, 0) };
+    r == 0 && features & 1 != 0
+}
+
+/// The loader's `struct r_debug`.
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+
+/// Called by the loader, in place of its empty function, whenever its list of modules changes.
+extern "C" fn on_change() {
+    const RT_CONSISTENT: u32 = 0;
+    // SAFETY: the loader's structure lives as long as the process: version, map, brk, state.
+    let state = unsafe { ((DEBUG.load(Ordering::Relaxed) + 24) as *const u32).read_volatile() };
+    if state == RT_CONSISTENT && thread::current().is_some() {
+        modules::scan();
+    }
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn changed() {
+    naked_asm!("sub rsp, 8", "call {on_change}", "add rsp, 8", "ret", on_change = sym on_change)
+}
+
+/// Puts a jump into the loader's debugger hook, an empty function that it calls after mapping modules
+/// and before their constructors run.
+fn hook_loader(phdr: u64, phnum: u64) {
+    const PT_DYNAMIC: u32 = 2;
+    const PT_PHDR: u32 = 6;
+    const DT_DEBUG: u64 = 21;
+    if phdr == 0 {
+        return;
+    }
+    let word = |at: u64| {
+        // SAFETY: the executable's program headers and dynamic section are mapped.
+        unsafe { (at as *const u64).read_unaligned() }
+    };
+    let headers = (0..phnum).map(|i| phdr + i * 56);
+    let kind = |h: u64| word(h) as u32;
+    let bias = headers.clone().find(|&h| kind(h) == PT_PHDR).map_or(0, |h| phdr.wrapping_sub(word(h + 16)));
+    let Some(dynamic) = headers.clone().find(|&h| kind(h) == PT_DYNAMIC) else { return };
+    let mut entry = bias.wrapping_add(word(dynamic + 16));
+    while word(entry) != 0 && word(entry) != DT_DEBUG {
+        entry += 16;
+    }
+    let debug = word(entry + 8);
+    if word(entry) != DT_DEBUG || debug == 0 {
+        return;
+    }
+    DEBUG.store(debug as usize, Ordering::Relaxed);
+    let hook = word(debug + 16) as usize;
+    if hook != 0 {
+        patch_empty(hook);
+    }
+}
+
+/// Overwrites a function that only returns, and the padding behind it, with a jump to `changed`.
+fn patch_empty(at: usize) {
+    const JUMP: usize = 14;
+    // SAFETY: functions are aligned to 16 bytes, so these lie in the same page of code.
+    let code = unsafe { core::slice::from_raw_parts(at as *const u8, 20) };
+    let body = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let rest = &code[body..body + JUMP];
+    let empty = rest[0] == 0xc3 && crate::code::is_padding(&rest[1..]);
+    if !empty || at % 16 != 0 {
+        return;
+    }
+    let start = (at + body) & !(PAGE - 1);
+    let length = (at + body + JUMP).next_multiple_of(PAGE) - start;
+    let mut jump = [0u8; JUMP];
+    jump[..6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+    jump[6..].copy_from_slice(&(changed as *const () as u64).to_le_bytes());
+    // SAFETY: the process is single-threaded, and the loader is not inside this function.
+    unsafe {
+        if sys::mprotect(start, length, map::READ | map::WRITE) == 0 {
+            core::ptr::copy_nonoverlapping(jump.as_ptr(), (at + body) as *mut u8, JUMP);
+            sys::mprotect(start, length, map::READ | map::EXEC);
+        }
+    }
+}

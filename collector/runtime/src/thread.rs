@@ -1,0 +1,340 @@
+//! Rings: where a thread's records go, and how a thread gets one.
+//!
+//! Each thread has one *reservation* in low memory:
+//!
+//! ```text
+//! signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                       | ring: lap (mirrored), guard, chunks
+//! ```
+//!
+//! `%gs` points at the control page. The *spare* control page and ring are private memory that nobody
+//! reads: `%gs` points there while records must not count (between `vfork` and `exec`, after the
+//! recorder is gone), because a probe always writes somewhere.
+//!
+//! The control page and everything behind it belong to the recorder's file and are not inherited by
+//! forked children: their first probe faults, and the handler gives them a slot of their own at the same addresses.
+
+use crate::process::{self, OWNER};
+use crate::shared::*;
+use crate::sys::{self, map};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes of the stack on which the guard page's handler runs.
+pub const SIGNAL_STACK: usize = 64 * 1024;
+/// Bytes of the spare ring.
+pub const SPARE_RING: usize = 64 * 1024;
+/// From a control page back to its spare control page.
+pub const SPARE: usize = SPARE_RING + 2 * PAGE;
+/// Least length of a lap, slots.
+const LAP_SLOTS: u64 = 1 << 18;
+
+/// What the program believes about a thread's signal settings; lies in the second half of the spare
+/// control page.
+#[repr(C)]
+pub struct Private {
+    /// Whether the program has SIGSEGV blocked. It is never really blocked.
+    pub segv_blocked: bool,
+    /// The program's alternate stack: address, flags, size.
+    pub stack: [usize; 3],
+}
+
+/// Control pages of this process's reservations; 0 ends the list.
+static RESERVATIONS: [AtomicUsize; MAX_THREADS] = [const { AtomicUsize::new(0) }; MAX_THREADS];
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Runs `work` alone among the threads of this process, with all signals blocked.
+pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
+    let old = sys::sigprocmask(0, Some(!0));
+    while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        core::hint::spin_loop();
+    }
+    let result = work();
+    lock.store(0, Ordering::Release);
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
+    }
+    result
+}
+
+/// A thread's control page, and where it stands in this process.
+#[derive(Clone, Copy)]
+pub struct Ring {
+    /// Address of the control page.
+    pub address: usize,
+}
+
+impl Ring {
+    /// The control page's fields.
+    pub fn control(self) -> &'static mut Control {
+        // SAFETY: a Ring is only made of the address of a mapped control page. Only the owning thread changes
+        // the plain fields, with signals blocked or in its own signal handler.
+        unsafe { &mut *(self.address as *mut Control) }
+    }
+
+    /// The spare control page's fields (cursor, base and guard are used).
+    pub fn spare(self) -> &'static mut Control {
+        // SAFETY: as above; every reservation has one.
+        unsafe { &mut *((self.address - SPARE) as *mut Control) }
+    }
+
+    /// The program's view of this thread's signal settings.
+    pub fn private(self) -> &'static mut Private {
+        // SAFETY: the second half of the spare page is reserved for it; zero is a valid value.
+        unsafe { &mut *((self.address - SPARE + PAGE / 2) as *mut Private) }
+    }
+
+    /// Bottom of the handler's stack.
+    pub fn signal_stack(self) -> usize {
+        self.address - SPARE - SIGNAL_STACK
+    }
+
+    /// Address of chunk place `place`.
+    pub fn chunk(self, place: usize, header: &Header) -> usize {
+        let chunk = header.chunk_bytes as usize;
+        match header.mode {
+            MODE_RING => self.address + PAGE + lap_bytes(header) + PAGE + place * chunk,
+            _ => self.address + PAGE + place * (chunk + PAGE),
+        }
+    }
+}
+
+/// Bytes of the mirrored ring.
+fn lap_bytes(header: &Header) -> usize {
+    let ring = header.ring_bytes.max(PAGE as u64);
+    ((LAP_SLOTS.max(2 * header.window) * 16).div_ceil(ring) * ring) as usize
+}
+
+fn area_bytes(header: &Header) -> usize {
+    let chunk = header.chunk_bytes as usize;
+    match header.mode {
+        MODE_RING => lap_bytes(header) + PAGE + CHUNKS * chunk,
+        _ => CHUNKS * (chunk + PAGE),
+    }
+}
+
+/// The ring whose control page or spare control page is at `gs`.
+pub fn ring_at(gs: usize) -> Option<Ring> {
+    if gs == 0 {
+        return None;
+    }
+    for entry in &RESERVATIONS {
+        match entry.load(Ordering::Acquire) {
+            0 => return None,
+            address if gs == address || gs + SPARE == address => return Some(Ring { address }),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The calling thread's ring. A child that has just been forked gets its own here.
+pub fn current() -> Option<Ring> {
+    let gs = sys::gs();
+    let ring = ring_at(gs)?;
+    // A vfork child shares its parent's memory, and has the spare page.
+    if gs == ring.address {
+        adopt_after_fork(ring);
+    }
+    Some(ring)
+}
+
+/// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
+/// parent's, which is not mapped here. Returns whether that was so.
+pub fn adopt_after_fork(ring: Ring) -> bool {
+    let pid = sys::getpid();
+    if OWNER.swap(pid, Ordering::Relaxed) == pid {
+        return false;
+    }
+    LOCK.store(0, Ordering::Relaxed);
+    for entry in &RESERVATIONS[1..] {
+        entry.store(0, Ordering::Relaxed);
+    }
+    RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    let Some(header) = process::header() else { return true };
+    if !claim(header, ring) {
+        process::count(count::THREADS_WITHOUT_RING, 1);
+        use_private_pages(header, ring);
+    }
+    begin(header, ring);
+    true
+}
+
+/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
+pub fn set_up() {
+    let Some(header) = process::header() else { return };
+    let ring = exclusively(&LOCK, || reuse(header).or_else(|| reserve(header)));
+    let Some(ring) = ring else {
+        process::count(count::THREADS_WITHOUT_RING, 1);
+        return;
+    };
+    begin(header, ring);
+    *ring.private() = Private { segv_blocked: false, stack: [0, SS_DISABLE, 0] };
+    install_signal_stack(ring);
+    // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
+    unsafe { sys::set_gs(ring.address) };
+}
+
+/// `ss_flags`: no alternate stack.
+pub const SS_DISABLE: usize = 2;
+
+fn install_signal_stack(ring: Ring) {
+    let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation.
+    unsafe { sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0) };
+}
+
+/// Takes over the reservation of a thread of this process that has ended.
+fn reuse(header: &Header) -> Option<Ring> {
+    let pid = sys::getpid();
+    for entry in &RESERVATIONS {
+        let address = entry.load(Ordering::Acquire);
+        if address == 0 {
+            return None;
+        }
+        let ring = Ring { address };
+        let control = ring.control();
+        match control.state.load(Ordering::Acquire) {
+            LIVE if control.pid == pid && sys::tgkill(pid, control.tid, 0) == -3 => {
+                if control.state.compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    close(header, ring, CAUSE_END_OF_THREAD);
+                    control.state.store(LIVE, Ordering::Release);
+                    return Some(ring);
+                }
+            }
+            FREE if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() => return Some(ring),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Publishes what a dead thread left in its ring.
+fn close(header: &Header, ring: Ring, cause: u32) {
+    let control = ring.control();
+    if control.cursor > control.base && control.cursor <= control.guard {
+        crate::guard::publish_rest(header, ring, cause);
+    }
+}
+
+/// Makes a new reservation and claims a thread slot for it.
+fn reserve(header: &Header) -> Option<Ring> {
+    let place = RESERVATIONS.iter().find(|e| e.load(Ordering::Relaxed) == 0)?;
+    let before = SIGNAL_STACK + SPARE;
+    let total = before + PAGE + area_bytes(header);
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::LOW;
+    // SAFETY: a new mapping.
+    let start = unsafe { sys::mmap(0, total, map::NONE, flags, -1, 0) }.ok()?;
+    let ring = Ring { address: start + before };
+    // SAFETY: inside the new reservation: signal stack, spare control page and spare ring.
+    unsafe { sys::mprotect(start, before - PAGE, map::READ | map::WRITE) };
+    if !claim(header, ring) {
+        // SAFETY: nobody knows of the reservation yet.
+        unsafe { sys::munmap(start, total) };
+        return None;
+    }
+    place.store(ring.address, Ordering::Release);
+    Some(ring)
+}
+
+/// Maps a free thread slot of the file behind `ring.address`.
+fn claim(header: &Header, ring: Ring) -> bool {
+    let fd = process::open_shared();
+    if fd < 0 {
+        return false;
+    }
+    let mut found = false;
+    for _ in 0..MAX_THREADS {
+        let index = header.counters[count::NEXT_SLOT].fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
+        let offset = slot_offset(index, header.stride);
+        if !place(ring.address, PAGE, fd, offset) {
+            break;
+        }
+        let control = ring.control();
+        if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            control.index = index as u32;
+            control.published = AtomicU64::new(0);
+            control.drained = AtomicU32::new(0);
+            found = place_rest(header, ring, fd, offset);
+            if !found {
+                control.state.store(FREE, Ordering::Release);
+            }
+            break;
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// Maps part of the file at a fixed place of a reservation, not to be inherited by children.
+fn place(address: usize, bytes: usize, fd: isize, offset: u64) -> bool {
+    let flags = map::SHARED | map::FIXED | map::POPULATE;
+    // SAFETY: the callers pass parts of their own reservation.
+    unsafe {
+        sys::mmap(address, bytes, map::READ | map::WRITE, flags, fd, offset).is_ok()
+            && sys::call(sys::nr::MADVISE, address, bytes, map::DONTFORK, 0, 0, 0) == 0
+    }
+}
+
+fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
+    let mut done = true;
+    if header.mode == MODE_RING {
+        let ring_bytes = header.ring_bytes as usize;
+        for lap in (0..lap_bytes(header)).step_by(ring_bytes) {
+            done &= place(ring.address + PAGE + lap, ring_bytes, fd, offset + RING_OFFSET);
+        }
+    }
+    for k in 0..CHUNKS {
+        let from = offset + chunk_offset(k, header.ring_bytes, header.chunk_bytes);
+        done &= place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from);
+    }
+    done
+}
+
+/// Private pages in place of a thread slot: a forked child that got none still needs its control page.
+fn use_private_pages(header: &Header, ring: Ring) {
+    let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED | map::NORESERVE;
+    // SAFETY: the reservation's own range; guards are made again below.
+    unsafe {
+        let _ = sys::mmap(ring.address, PAGE + area_bytes(header), map::READ | map::WRITE, flags, -1, 0);
+    }
+    let spare = ring.spare();
+    begin_spare(ring);
+    // SAFETY: the spare page is set up.
+    unsafe { sys::set_gs(core::ptr::from_mut(spare) as usize) };
+}
+
+/// Sets the spare ring to its start.
+pub fn begin_spare(ring: Ring) {
+    let spare = ring.spare();
+    let start = (ring.address - SPARE + PAGE) as u64;
+    spare.self_addr = (ring.address - SPARE) as u64;
+    spare.base = start;
+    spare.cursor = start;
+    spare.guard = start + SPARE_RING as u64;
+}
+
+/// Starts the calling thread's record stream in a ring.
+fn begin(header: &Header, ring: Ring) {
+    let control = ring.control();
+    control.self_addr = ring.address as u64;
+    control.pid = sys::getpid();
+    control.tid = sys::gettid();
+    control.slots_before = 0;
+    control.period_before = 0;
+    control.ring_start = if header.mode == MODE_RING { (ring.address + PAGE) as u64 } else { 0 };
+    begin_spare(ring);
+    crate::guard::begin_stretch(header, ring);
+}
+
+/// Length of the next lap, slots: laps divide a period evenly, and none is shorter than a window.
+pub fn next_lap(header: &Header, period_before: u64) -> u64 {
+    let most = lap_bytes(header) as u64 / 16;
+    let period = header.period.max(1);
+    let even = period.div_ceil(period.div_ceil(most));
+    even.min(period - period_before.min(period - 1))
+}
+
+/// End of the mirrored ring: its guard page.
+pub fn lap_end(header: &Header, ring: Ring) -> u64 {
+    (ring.address + PAGE + lap_bytes(header)) as u64
+}
