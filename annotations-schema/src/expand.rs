@@ -287,7 +287,8 @@ impl<'a> Expander<'a> {
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
         self.started = true;
-        self.at_start = true;
+        // A thread's very first slot is a head.
+        self.at_start = header.first_slot > 0;
         self.sample = *next_sample;
         *next_sample = next_sample.wrapping_add(1);
         self.counters.samples += 1;
@@ -550,10 +551,11 @@ impl<'a> Expander<'a> {
     }
 
     /// How many raw slots, whose head is missing, a sample begins with: the fewest after which the slots
-    /// make sense as records.
+    /// make sense as records. If there is no such number, those with unknown ids.
     fn first_head(&mut self, slots: &[Slot]) -> usize {
         let most = slots.len().min(crate::abi::MAX_REGION_SLOTS);
-        (0..most).find(|&k| self.makes_sense(&slots[k..])).unwrap_or(0)
+        let sensible = (0..most).find(|&k| self.makes_sense(&slots[k..]));
+        sensible.or_else(|| (0..most).find(|&k| self.find(slots[k].id).is_some())).unwrap_or(most)
     }
 
     fn makes_sense(&mut self, slots: &[Slot]) -> bool {
@@ -566,7 +568,8 @@ impl<'a> Expander<'a> {
                 at += 1;
                 continue;
             }
-            let Some((_, record)) = self.find(slot.id) else { return false };
+            let Some((bound, record)) = self.find(slot.id) else { return false };
+            let bias = self.bounds[bound].bias;
             let info = self.tables.records[record as usize];
             let follows = match before {
                 None => true,
@@ -576,7 +579,14 @@ impl<'a> Expander<'a> {
                 return false;
             }
             before = Some((info.region, info.index));
-            at += usize::from(info.slots);
+            at += 1;
+            for _ in 1..info.slots {
+                let Some(raw) = slots.get(at) else { break };
+                if matches!(raw.id, MARK_SIGNAL_ENTER | MARK_CUT) && raw.payload == info.point.ip.wrapping_add(bias) {
+                    return true;
+                }
+                at += 1;
+            }
         }
         at > 0
     }

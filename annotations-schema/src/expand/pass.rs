@@ -126,11 +126,13 @@ impl Pass {
     pub(super) fn interrupted_at(&self, tables: &Tables, marker: &Slot) -> Option<Limit> {
         let region = self.region(tables);
         let low = self.record(tables, self.first).point;
-        let last_record = self.record(tables, region.records - 1).point;
-        let last_row = tables.rows[region.rows.start as usize..region.rows.end as usize].last();
-        let last_row = last_row.map_or(last_record, |row| Point { ip: row.ip, clone_ip: row.clone_ip });
+        let rows = &tables.rows[region.rows.start as usize..region.rows.end as usize];
+        let implied = &tables.implied[region.implied_points.start as usize..region.implied_points.end as usize];
+        let last_row = rows.last().map(|row| Point { ip: row.ip, clone_ip: row.clone_ip });
+        let high = [Some(self.record(tables, region.records - 1).point), last_row, implied.last().copied()];
+        let high = high.into_iter().flatten().max_by_key(|point| (point.ip, point.clone_ip))?;
         let ip = marker.payload.wrapping_sub(self.bias);
-        if ip < low.ip || ip > last_record.ip.max(last_row.ip) {
+        if ip < low.ip || ip > high.ip {
             return None;
         }
         let clone = marker.aux >> 7;
@@ -139,8 +141,7 @@ impl Pass {
         }
         // 25 bits of the clone address are there; the ranges above make sure that it is near.
         let ahead = |of: u64| i64::from((clone.wrapping_sub(of as u32) << 7) as i32 >> 7);
-        let high = last_record.clone_ip.max(last_row.clone_ip);
-        (ahead(low.clone_ip) > 0 && ahead(high) <= 0).then(|| Limit::Clone(low.clone_ip.wrapping_add_signed(ahead(low.clone_ip))))
+        (ahead(low.clone_ip) > 0 && ahead(high.clone_ip) <= 0).then(|| Limit::Clone(low.clone_ip.wrapping_add_signed(ahead(low.clone_ip))))
     }
 
     /// Implied loads before `limit` that were not taken yet.
