@@ -163,3 +163,59 @@ fn cc1() {
     let compile = |path: &str, opt: &str| Work::new(&["-quiet", "-fpreprocessed", opt, path, "-o", "-"]);
     check(program, "", &[compile(&large, "-O2")], &[compile(&small, "-O1")]);
 }
+
+/// The rewriter rewrites itself, and the copies rewrite gzip to the same bytes.
+#[test]
+fn the_rewriter_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = tools::binary("mgz-instrument");
+    let rewrite = |mut command: Command, out: &str| {
+        let out = dir.path().join(out);
+        tools::succeed(command.args(["--backend", "soft", "-o"]).arg(&out).arg("/usr/bin/gzip"), LIMIT).unwrap();
+        let bytes = std::fs::read(&out).unwrap();
+        // One name for all: the path of the output may be part of it.
+        std::fs::remove_file(&out).unwrap();
+        bytes
+    };
+    let expected = rewrite(Command::new(&program), "out");
+    let soft = instrument(&program, "soft", "", dir.path());
+    let mut recorded = tools::tool("mgz-record");
+    recorded.args(["--mode", "ring", "-o"]).arg(dir.path().join("trace")).arg("--").arg(&soft);
+    assert!(rewrite(recorded, "out") == expected, "recorded, it wrote something else");
+    let pt = instrument(&program, "pt", "", dir.path());
+    if !nop::executes_ptwrite() {
+        nop::replace(&pt).unwrap();
+    }
+    assert!(rewrite(Command::new(&pt), "out") == expected, "with ptwrites, it wrote something else");
+}
+
+/// gdb names the frames of instrumented functions and unwinds through them.
+#[test]
+fn gdb_backtraces() {
+    if !tools::have("gdb") {
+        tools::skip("gdb is not installed, so backtraces by gdb were not tested");
+        return;
+    }
+    use mgz_tests::programs::{self, Variant};
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "2", pie: true };
+    let Some(program) = programs::build("recurse", variant, &["-fno-inline"], dir.path()).unwrap() else { return };
+    let app = instrument(&program, "pt", "", dir.path());
+    if !nop::executes_ptwrite() {
+        nop::replace(&app).unwrap();
+    }
+    // From the seventh call on, the stack is main and several queens.
+    let script = ["set confirm off", "set breakpoint pending on", "break printf", "run", "backtrace", "quit"];
+    let mut command = Command::new("gdb");
+    command.args(["-nx", "-batch"]);
+    script.iter().for_each(|line| drop(command.args(["-ex", line])));
+    let output = tools::succeed(command.arg(&app), LIMIT).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.contains("ptrace") || text.contains("Couldn't get") {
+        tools::skip("gdb cannot trace here");
+        return;
+    }
+    let frames: Vec<&str> = text.lines().filter(|l| l.starts_with('#')).collect();
+    assert!(frames.len() >= 2 && frames[0].contains("printf"), "{text}");
+    assert!(frames.iter().any(|f| f.contains("main")), "{text}");
+}

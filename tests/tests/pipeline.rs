@@ -1,0 +1,149 @@
+//! Instrument, record, analyze: the numbers at the end are those that can be told by hand.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session::{self, record_command};
+use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
+use std::path::Path;
+
+fn analyze(trace: &Path, extra: &[&str]) -> Value {
+    let output = tools::succeed(tools::tool("mgz-analyze").arg(trace).args(["--format", "json"]).args(extra), LIMIT).unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {row}"))
+}
+
+fn close(row: &Value, key: &str, expected: f64, relative: f64) {
+    let got = number(row, key);
+    assert!((got - expected).abs() <= expected.abs() * relative + 1e-9, "{key} is {got}, not {expected}: {row}");
+}
+
+fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let all = report["functions"].as_array().expect("functions");
+    all.iter().find(|f| f["function"] == name).unwrap_or_else(|| panic!("no function {name} in {all:?}"))
+}
+
+#[test]
+fn footprint_and_reuse_of_a_known_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "2", pie: true };
+    // Without vector code each word is one load.
+    let Some(original) = programs::build("sweep", variant, &["-g", "-fno-tree-vectorize"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("trace");
+    tools::succeed(&mut record_command(&["--mode", "full"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let report = analyze(&trace, &["--zoom"]);
+    for key in ["summary", "functions", "lines", "windows", "time_zoom", "location_zoom"] {
+        assert!(!report[key].is_null(), "no {key}");
+    }
+
+    let sweep = function(&report, "sweep");
+    close(sweep, "A", 1_000_000.0, 0.0);
+    close(sweep, "F", 100_000.0, 0.0);
+    close(sweep, "F_str", 100_000.0, 0.0);
+    close(sweep, "F_irr", 0.0, 0.0);
+    close(sweep, "dF_str_pct", 100.0, 0.0);
+    close(sweep, "kappa", 1.0, 0.001);
+    close(sweep, "dF", 0.1, 0.001);
+    let walk = function(&report, "walk");
+    close(walk, "A", 20_000.0, 0.0);
+    close(walk, "F", 5000.0, 0.0);
+    close(walk, "F_irr", 5000.0, 0.0);
+    close(walk, "dF_irr_pct", 100.0, 0.0);
+    // Every node is on a line of its own; each later walk meets the other 4,999 in between.
+    close(walk, "D_mean", 4999.0, 0.01);
+    close(walk, "D_max", 4999.0, 0.01);
+    // Eight words a line: seven reuses at distance 0, and one per later sweep over the other 12,499 lines.
+    let reuses = 1_000_000.0 - 12_500.0;
+    close(sweep, "D_mean", 9.0 * 12_500.0 * 12_499.0 / reuses, 0.01);
+    close(sweep, "D_max", 12_499.0, 0.01);
+
+    let line = |marker: &str| {
+        let source = std::fs::read_to_string(programs::source("sweep")).unwrap();
+        source.lines().position(|l| l.contains(marker)).unwrap() as u64 + 1
+    };
+    let lines = report["lines"].as_array().unwrap();
+    let hot = lines.iter().find(|l| l["line"] == line("s += p[i]")).unwrap_or_else(|| panic!("no row for the hot line in {lines:?}"));
+    assert!(hot["file"].as_str().unwrap().ends_with("sweep.c"));
+    close(hot, "A", 1_000_000.0, 0.0);
+    assert!(number(&report["summary"], "A") >= 1_020_000.0);
+    close(&report["summary"], "F", 105_000.0, 0.01);
+}
+
+#[test]
+fn ring_agrees_with_full_about_shares() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: true, opt: "2", pie: false };
+    let Some(original) = programs::build("sweep", variant, &["-fno-vectorize", "-fno-unroll-loops"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("ring");
+    tools::succeed(&mut record_command(&["--mode", "ring", "--period", "10000", "--window", "500"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let report = analyze(&trace, &[]);
+    let summary = &report["summary"];
+    let kept = number(summary, "A");
+    assert!((40_000.0..70_000.0).contains(&kept), "{kept} rows kept of about 1,020,000 (one in twenty)");
+    let share = number(function(&report, "sweep"), "A") / kept;
+    assert!((0.95..=1.0).contains(&share), "sweep has {share} of the accesses");
+}
+
+#[test]
+fn every_format_has_the_same_functions() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "1", pie: true };
+    let Some(original) = programs::build("hash", variant, &["-g"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("trace");
+    tools::succeed(&mut record_command(&["--mode", "full"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let json = analyze(&trace, &[]);
+    let names: Vec<String> = json["functions"].as_array().unwrap().iter().map(|f| f["function"].as_str().unwrap_or("").to_owned()).collect();
+    assert!(names.iter().any(|n| n == "find") && names.iter().any(|n| n == "add"), "{names:?}");
+    let table = tools::succeed(tools::tool("mgz-analyze").arg(&trace), LIMIT).unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("find"));
+    for format in ["csv", "parquet"] {
+        let out = dir.path().join(format);
+        tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", format, "-o"]).arg(&out), LIMIT).unwrap();
+        assert!(out.join(format!("functions.{format}")).exists(), "{format}");
+    }
+    let csv = std::fs::read_to_string(dir.path().join("csv/functions.csv")).unwrap();
+    assert_eq!(csv.lines().count(), names.len() + 1);
+}
+
+#[test]
+fn stores_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "2", pie: true };
+    let Some(original) = programs::build("loops", variant, &[], dir.path()).unwrap() else { return };
+    let count = |extra: &[&str]| {
+        let app = session::instrument(&original, "soft", extra).unwrap();
+        let trace = dir.path().join("trace");
+        tools::succeed(&mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        let trace = mgz_tests::rows::read(&trace).unwrap();
+        let stores = trace.threads.values().flatten().filter(|r| r.store).count();
+        let loads: u64 = trace.threads.values().flatten().filter(|r| !r.store).map(|r| 1 + u64::from(r.implied_const)).sum();
+        (loads, stores)
+    };
+    let (plain, none) = count(&[]);
+    let (with, stores) = count(&["--stores"]);
+    assert_eq!(none, 0);
+    assert!(stores > 1000, "{stores}");
+    assert_eq!(plain, with, "loads do not depend on --stores");
+}
+
+#[test]
+fn hot_functions_can_be_given_to_functions() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "1", pie: true };
+    let Some(original) = programs::build("ends", variant, &[], dir.path()).unwrap() else { return };
+    let mut command = tools::tool("mgz-record");
+    command.args(["--hot", "--"]).arg("timeout").args(["1"]).arg(&original).arg("spin");
+    let output = tools::run(&mut command, LIMIT).unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if text.contains("perf_event") && !text.contains("--functions") {
+        tools::skip(&format!("--hot needs perf_event_open, which is refused here: {}", text.lines().next().unwrap_or("")));
+        return;
+    }
+    assert!(text.contains("--functions"), "{text}");
+    assert!(text.contains("work"), "{text}");
+}
