@@ -26,10 +26,12 @@
 //! interpolated between the segment's ends by slot.
 
 mod pass;
+mod placement;
 mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use placement::ModuleMap;
 pub use tables::Tables;
 
 use crate::abi::{MARK_CUT, MARK_FIRST, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, Slot};

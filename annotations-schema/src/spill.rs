@@ -427,6 +427,29 @@ fn write_all(file: &mut File, buffers: [&[u8]; 4]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// The spill files in a folder with their threads, sorted by process, thread and age. A folder that does
+/// not exist has none.
+pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
+        let mut numbers = name.split('-').map(|part| part.parse::<u32>().ok());
+        let (Some(Some(process)), Some(Some(thread)), Some(Some(n)), None) = (numbers.next(), numbers.next(), numbers.next(), numbers.next()) else {
+            continue;
+        };
+        if path.extension().is_some_and(|e| e == SPILL_EXTENSION) {
+            files.push((ThreadKey { process, thread }, n, path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(key, _, path)| (key, path)).collect())
+}
+
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {

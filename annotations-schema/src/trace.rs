@@ -66,6 +66,9 @@ pub struct Manifest {
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
     /// `partial` (something is missing; see `problems`).
     pub state: String,
+    /// Where the rows are: `samples` (then `spill/` is to be ignored if it exists), or `spill` (then
+    /// `samples/` is to be ignored: it is not written yet, or not completely). Empty means `samples`.
+    pub data: String,
     /// How the program ended, e.g. `exit 0`, `signal 9`; empty while it runs.
     pub program_status: String,
     /// Wall-clock time of the run, seconds.
@@ -95,6 +98,18 @@ pub struct Module {
     pub sidecar: String,
     /// [`crate::abi::Prelude::id`] in hex.
     pub sidecar_id: String,
+    /// Which processes loaded it there, and when. Forked children that are not named have their parent's.
+    pub loads: Vec<ModuleLoad>,
+}
+
+/// One process's loading of a module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModuleLoad {
+    /// System process id.
+    pub process: u32,
+    /// CLOCK_MONOTONIC when the recorder was told, ns; 0 if unknown.
+    pub begin_ns: u64,
 }
 
 /// A traced thread.

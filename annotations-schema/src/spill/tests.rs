@@ -135,6 +135,20 @@ fn reused_ids_get_a_file_of_their_own() {
 }
 
 #[test]
+fn files_are_listed_by_thread_and_age() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["10-2-0", "9-11-1", "9-11-0", "9-2-10", "9-2-9"] {
+        std::fs::write(dir.path().join(format!("{name}.spill")), "").unwrap();
+    }
+    for other in ["9-2.spill", "a-b-0.spill", "9-2-0.tmp", "notes.txt", "1-2-3-4.spill"] {
+        std::fs::write(dir.path().join(other), "").unwrap();
+    }
+    let names: Vec<String> = list(dir.path()).unwrap().into_iter().map(|(_, p)| p.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["9-2-9", "9-2-10", "9-11-0", "9-11-1", "10-2-0"]);
+    assert!(list(&dir.path().join("missing")).unwrap().is_empty());
+}
+
+#[test]
 fn a_zero_filled_tail_counts_as_torn() {
     let segments = sample();
     let (_dir, path) = written(&segments);
