@@ -1,0 +1,156 @@
+//! Pass 2: one function from bytes to [`ir::Function`].
+
+use crate::cfg::{Entries, Graph, KnownJump};
+use crate::dataflow::Flow;
+use crate::disasm::decode;
+use crate::discover::pads_of;
+use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
+use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable};
+use crate::liveness::{Liveness, solve};
+use crate::loops::Loops;
+use crate::operands::{Accesses, accesses};
+use crate::plan::plan;
+use crate::regs::{RegUse, reg_use};
+use crate::tables::{self, Found, is_indirect_jump};
+use iced_x86::InstructionInfoFactory;
+use std::ops::Range;
+
+/// Rounds until tables and data words that point into the function explain each other.
+const ROUNDS: usize = 8;
+
+/// Analyses a function that pass 1 did not leave.
+pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Options) -> Result<Function, LeftReason> {
+    let info = program.function(id);
+    if let Some(reason) = info.left {
+        return Err(reason);
+    }
+    let bytes = input.slice(&info.range).ok_or(LeftReason::NoBytes)?;
+    let pads = pads_of(input, info);
+    if pads.iter().zip(pads.iter().skip(1)).any(|(p, q)| q.0.start < p.0.end) || pads.iter().any(|p| !info.range.contains(&p.1)) {
+        return Err(LeftReason::Unwind);
+    }
+    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.taken.clone() };
+    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
+    certain.extend(entries.pads.iter().map(|p| p.1));
+    let body = decode(bytes, info.range.start, &certain)?;
+    let mut factory = InstructionInfoFactory::new();
+    let (mut graph, mut found) = recover(input, &body.insns, &info.range, &entries, &info.words, &mut factory);
+    drop(body);
+    if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
+        return Err(LeftReason::Undecodable);
+    }
+    let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+    let trusted = info.exact && info.called.is_empty();
+    let live = settle(input, &mut graph, &uses, &mut found, trusted);
+    live.mark(input, &mut graph, &uses);
+    let loops = Loops::find(&graph);
+    let accesses: Vec<Accesses> = graph.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
+    let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
+    let plan = plan(&graph, &uses, &accesses, options, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
+    let landings = landings(&graph, &entries, info, &found);
+    for &at in &landings {
+        if let Some(b) = graph.block_at(at) {
+            graph.blocks[b.0 as usize].external_entry = true;
+        }
+    }
+    Ok(Function {
+        id,
+        range: info.range.clone(),
+        tables: found.iter().filter(|t| t.copyable).map(|t| table(&graph, t)).collect(),
+        insns: graph.insns,
+        blocks: graph.blocks,
+        landings,
+        regions: plan.regions,
+        gathers: plan.gathers,
+        implicit: plan.implicit,
+    })
+}
+
+fn table(graph: &Graph, t: &Found) -> JumpTable {
+    debug_assert!(t.targets.iter().all(|&a| graph.block_at(a).is_some()));
+    JumpTable { load: InsnId(t.load as u32), jump: InsnId(t.jump as u32), table: t.table, form: t.form, targets: t.targets.clone() }
+}
+
+/// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
+/// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable.
+pub fn recover(
+    input: &Input,
+    insns: &[Insn],
+    range: &Range<u64>,
+    entries: &Entries,
+    words: &[(u64, u64)],
+    factory: &mut InstructionInfoFactory,
+) -> (Graph, Vec<Found>) {
+    let with_words = |explained: &dyn Fn(u64) -> bool| {
+        let mut e = entries.clone();
+        e.suspected.extend(words.iter().filter(|w| !explained(w.0)).map(|w| w.1));
+        e.suspected.sort_unstable();
+        e.suspected.dedup();
+        e
+    };
+    if !insns.iter().any(is_indirect_jump) {
+        return (Graph::build(insns, range, &with_words(&|_| false), &[]), Vec::new());
+    }
+    let mut jumps: Vec<KnownJump> = Vec::new();
+    let mut current = with_words(&|_| true);
+    for _ in 0..ROUNDS {
+        let graph = Graph::build(insns, range, &current, &jumps);
+        let found = tables::find(&graph, range, input, factory);
+        let new_jumps = known_jumps(&graph, range, &found);
+        let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
+        let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
+        if new.suspected == current.suspected && new_jumps == jumps {
+            return (graph, found);
+        }
+        (jumps, current) = (new_jumps, new);
+    }
+    // No stable state: believe nothing.
+    let all = with_words(&|_| false);
+    let graph = Graph::build(insns, range, &all, &jumps);
+    let mut found = tables::find(&graph, range, input, factory);
+    found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
+    let jumps = known_jumps(&graph, range, &found);
+    (Graph::build(insns, range, &all, &jumps), found)
+}
+
+fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
+    let jump = |t: &Found| {
+        let mut targets: Vec<u64> = t.targets.iter().copied().filter(|a| range.contains(a)).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        KnownJump { ip: graph.insns[t.jump].ip, targets, closed: t.copyable }
+    };
+    found.iter().map(jump).collect()
+}
+
+/// Solves liveness, and gives up copies of tables whose loaded entry lives on after the jump.
+fn settle(input: &Input, graph: &mut Graph, uses: &[RegUse], found: &mut [Found], trusted: bool) -> Liveness {
+    loop {
+        let live = solve(input, graph, uses, trusted);
+        let mut changed = false;
+        for t in found.iter_mut().filter(|t| t.copyable) {
+            let block = graph.block_of(t.jump);
+            let after = graph.blocks[block].succs.iter().fold(0, |l, s| l | live.live_in[s.0 as usize].0);
+            if after & t.tainted.0 != 0 {
+                t.copyable = false;
+                graph.exits[block].leaves = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            return live;
+        }
+    }
+}
+
+/// Block starts that unresolved indirect jumps may reach.
+fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Found]) -> Vec<u64> {
+    let spans: Vec<Range<u64>> = found.iter().filter(|t| t.copyable).map(Found::span).collect();
+    let words = info.words.iter().filter(|w| !spans.iter().any(|s| s.contains(&w.0))).map(|w| w.1);
+    let tables = found.iter().filter(|t| !t.copyable).flat_map(|t| t.targets.iter().copied());
+    let mut all: Vec<u64> = entries.suspected.iter().copied().chain(words).chain(tables).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
+    all
+}

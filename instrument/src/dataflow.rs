@@ -1,0 +1,514 @@
+//! Data flow over registers and memory variables, and the class of each load.
+//!
+//! One forward pass in reverse postorder gives every variable a value at every point. Where paths with different values meet,
+//! the variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi. Then each phi is resolved by what
+//! the back edges bring: itself (invariant), itself plus something invariant (induction), or anything else.
+//!
+//! # Classes
+//!
+//! After the report: **Constant** is a scalar in the frame or at a fixed address (static, thread-local, or one that the global offset table
+//! holds). **Strided** is an address affine in an induction variable of the innermost loop in which it varies, with the sum of all steps per
+//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the rest, loads through a pointer that varies in no
+//! loop included: the report's Constant class has no pointers, and its Strided class needs a loop.
+
+use crate::cfg::Graph;
+use crate::frame::{Frame, Stack, THREAD_POINTER, is_frame, static_address};
+use crate::functions::Input;
+use crate::hash::FastMap;
+use crate::ir::{Gpr, Insn};
+use crate::loops::{LoopId, Loops, NO_LOOP};
+use crate::operands::{Access, Accesses, Form, Place, Segment, is_repeated_string};
+use crate::plan::Class;
+use crate::regs::{CALLER_SAVED, RAX, RBP, RDX, RSP, RegUse, gpr};
+use crate::values::{Atom, Kind, Val, Values};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_IRREGULAR, CLASS_STRIDED};
+
+/// Variables × blocks beyond which memory is not followed.
+const MAX_CELLS: usize = 1 << 23;
+const NO_VALUE: Val = Val::MAX;
+
+/// Values of all addresses, and what phis turned out to be.
+pub struct Flow<'a> {
+    pub(crate) values: Values,
+    pub(crate) frame: Frame,
+    /// Per instruction: addresses of its accesses.
+    addresses: Vec<[Val; 2]>,
+    /// Per phi: value at entry and values that back edges bring.
+    pub(crate) phis: FastMap<(LoopId, u32), (Val, Vec<Val>)>,
+    pub(crate) resolved: FastMap<Atom, crate::induction::Phi>,
+    /// Per loop: it calls something.
+    pub(crate) calls: Vec<bool>,
+    /// Addresses stored to, per loop.
+    pub(crate) stores: FastMap<(LoopId, Val), ()>,
+    pub(crate) loops: &'a Loops,
+    input: &'a Input<'a>,
+}
+
+struct Walk<'f, 'a> {
+    flow: &'f mut Flow<'a>,
+    state: Vec<Val>,
+    stack: Stack,
+    block: u32,
+    accesses: &'f [Accesses],
+}
+
+impl<'a> Flow<'a> {
+    /// Runs the pass.
+    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &[Accesses]) -> Flow<'a> {
+        let mut frame = Frame::find(graph, &loops.order, uses, accesses);
+        if (frame.keys.len() + 16).saturating_mul(graph.blocks.len()) > MAX_CELLS {
+            frame.drop_variables();
+        }
+        let mut flow = Flow {
+            values: Values::default(),
+            frame,
+            addresses: vec![[NO_VALUE; 2]; graph.insns.len()],
+            phis: FastMap::default(),
+            resolved: FastMap::default(),
+            calls: vec![false; loops.all.len()],
+            stores: FastMap::default(),
+            loops,
+            input,
+        };
+        let changed = flow.changed_in_loops(graph, uses, accesses);
+        flow.values.atom(Kind::Frame);
+        flow.walk(graph, uses, accesses, &changed);
+        flow
+    }
+
+    fn variables(&self) -> usize {
+        16 + self.frame.keys.len()
+    }
+
+    /// Per loop, a bit per variable that it changes.
+    fn changed_in_loops(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses]) -> Vec<Vec<u64>> {
+        let words = self.variables().div_ceil(64);
+        let mut changed = vec![vec![0u64; words]; self.loops.all.len()];
+        for &b in &self.loops.order {
+            let l = self.loops.of_block[b as usize];
+            let Some(mut stack) = self.frame.at_block[b as usize].filter(|_| l != NO_LOOP) else { continue };
+            let bits = &mut changed[l as usize];
+            let mut set = |v: usize| bits[v / 64] |= 1 << (v % 64);
+            let range = graph.blocks[b as usize].insns.clone();
+            for i in range.start as usize..range.end as usize {
+                let insn = &graph.insns[i];
+                uses[i].clobber.iter().for_each(|r| set(usize::from(r.0)));
+                if is_call(&insn.inst) {
+                    self.calls[l as usize] = true;
+                    CALLER_SAVED.iter().for_each(|r| set(usize::from(r.0)));
+                    (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).for_each(|v| set(16 + v));
+                }
+                for access in accesses[i].iter().filter(|a| a.write) {
+                    if let Some(key) = key_of(&stack, access) {
+                        self.frame.touched(key, access.size).for_each(|v| set(16 + v));
+                    }
+                }
+                if insn.inst.mnemonic() == Mnemonic::Push {
+                    self.frame.touched(stack.rsp - 8, 8).for_each(|v| set(16 + v));
+                }
+                stack.advance(insn, &uses[i]);
+            }
+        }
+        for l in 0..changed.len() {
+            let parent = self.loops.all[l].parent;
+            if parent != NO_LOOP {
+                self.calls[parent as usize] |= self.calls[l];
+                let (inner, outer) = changed.split_at_mut(parent as usize);
+                outer[0].iter_mut().zip(&inner[l]).for_each(|(o, i)| *o |= i);
+            }
+        }
+        changed
+    }
+
+    fn walk(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses], changed: &[Vec<u64>]) {
+        let mut out: Vec<Option<Vec<Val>>> = vec![None; graph.blocks.len()];
+        let mut waiting: Vec<u32> = graph.blocks.iter().map(|b| b.succs.len() as u32).collect();
+        let loops = self.loops;
+        let mut is_latch = vec![false; graph.blocks.len()];
+        loops.all.iter().flat_map(|l| &l.latches).for_each(|&b| is_latch[b as usize] = true);
+        for &b in &loops.order {
+            let l = loops.of_block[b as usize];
+            let header_of = (l != NO_LOOP && loops.all[l as usize].header == b).then_some(l);
+            let state = self.enter(graph, b, header_of, &out, changed);
+            for p in &graph.blocks[b as usize].preds {
+                // A predecessor's values are dropped after their last use, latches excepted.
+                let left = &mut waiting[p.0 as usize];
+                *left = left.saturating_sub(1);
+                if *left == 0 && !is_latch[p.0 as usize] {
+                    out[p.0 as usize] = None;
+                }
+            }
+            let stack = self.frame.at_block[b as usize].unwrap_or(Stack::ENTRY);
+            let mut walk = Walk { flow: self, state, stack, block: b, accesses };
+            let range = graph.blocks[b as usize].insns.clone();
+            for i in range.start as usize..range.end as usize {
+                walk.instruction(i, &graph.insns[i], &uses[i]);
+                walk.stack.advance(&graph.insns[i], &uses[i]);
+            }
+            let state = walk.state;
+            if !graph.blocks[b as usize].succs.is_empty() {
+                out[b as usize] = Some(state);
+            }
+        }
+        for ((l, var), phi) in self.phis.iter_mut() {
+            for &latch in &loops.all[*l as usize].latches {
+                phi.1.push(out[latch as usize].as_ref().map_or(NO_VALUE, |s| s[*var as usize]));
+            }
+        }
+        self.phis.values_mut().for_each(|p| p.1.retain(|&v| v != NO_VALUE));
+    }
+
+    /// Values at a block's start.
+    fn enter(&mut self, graph: &Graph, b: u32, header_of: Option<LoopId>, out: &[Option<Vec<Val>>], changed: &[Vec<u64>]) -> Vec<Val> {
+        let n = self.variables();
+        let latches = header_of.map_or(&[][..], |l| &self.loops.all[l as usize].latches[..]);
+        let is_entry = b == 0;
+        let mut state: Vec<Val> = Vec::new();
+        let mut first = true;
+        let mut lost = graph.roots[b as usize] && !is_entry;
+        for p in graph.blocks[b as usize].preds.iter().filter(|p| !latches.contains(&p.0)) {
+            if self.loops.position[p.0 as usize] == u32::MAX {
+                continue;
+            }
+            match &out[p.0 as usize] {
+                None => lost = true,
+                Some(from) if first => {
+                    state.clone_from(from);
+                    first = false;
+                }
+                Some(from) => {
+                    for (mine, &theirs) in state.iter_mut().zip(from) {
+                        if *mine != theirs {
+                            *mine = NO_VALUE;
+                        }
+                    }
+                }
+            }
+        }
+        if first || lost {
+            state = vec![NO_VALUE; n];
+        }
+        for (v, mine) in state.iter_mut().enumerate() {
+            if is_entry && (first || lost) {
+                *mine = self.values.atom(Kind::Entry(v as u32));
+            } else if *mine == NO_VALUE || is_entry {
+                *mine = self.values.opaque(b);
+            }
+        }
+        if let Some(l) = header_of {
+            for (v, mine) in state.iter_mut().enumerate() {
+                if changed[l as usize][v / 64] >> (v % 64) & 1 == 1 {
+                    let phi = self.values.atom(Kind::Phi { of: l, var: v as u32 });
+                    self.phis.insert((l, v as u32), (*mine, Vec::new()));
+                    *mine = phi;
+                }
+            }
+        }
+        state
+    }
+
+    /// The class of access `n` of instruction `insn`.
+    pub fn classify(&mut self, graph: &Graph, insn: usize, n: usize, access: &Access) -> Class {
+        let irregular = Class { class: CLASS_IRREGULAR, stride: None };
+        match &access.form {
+            Form::Repeated { .. } => return Class { class: CLASS_STRIDED, stride: Some(i64::from(access.size)) },
+            Form::Plain(p) if p.base.is_none() && p.index.is_none() && p.segment != Segment::Gs => {
+                return Class { class: CLASS_CONSTANT, stride: None };
+            }
+            Form::Plain(p) if p.base == Some(RSP) && p.index.is_none() => return Class { class: CLASS_CONSTANT, stride: None },
+            Form::Plain(_) | Form::Step { .. } => {}
+            _ => return irregular,
+        }
+        let v = self.addresses[insn].get(n).copied().unwrap_or(NO_VALUE);
+        if v == NO_VALUE {
+            return irregular;
+        }
+        let v = self.normal(v);
+        if self.is_fixed(v) {
+            return Class { class: CLASS_CONSTANT, stride: None };
+        }
+        self.stride_class(v, self.loops.of_block[graph.block_of(insn)]).unwrap_or(irregular)
+    }
+
+    /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
+    fn is_fixed(&self, v: Val) -> bool {
+        match self.values.sum(v).terms() {
+            [] => true,
+            [(atom, 1)] => match self.values.kind(*atom) {
+                Kind::Frame => true,
+                Kind::Entry(var) if *var >= 16 => {
+                    let key = self.frame.keys[*var as usize - 16];
+                    key == THREAD_POINTER || static_address(key).is_some_and(|a| self.input.is_got(a))
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+fn is_call(inst: &Instruction) -> bool {
+    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+}
+
+fn key_of(stack: &Stack, access: &Access) -> Option<i64> {
+    match &access.form {
+        Form::Plain(place) => stack.key(place),
+        _ => None,
+    }
+}
+
+/// Whether a call may change the variable.
+fn call_changes(frame: &Frame, input: &Input, v: usize) -> bool {
+    let key = frame.keys[v];
+    if is_frame(key) {
+        return frame.escaped[v];
+    }
+    key != THREAD_POINTER && !static_address(key).is_some_and(|a| input.is_got(a))
+}
+
+impl Walk<'_, '_> {
+    fn frame_value(&mut self, offset: i64) -> Val {
+        // The frame is atom 0.
+        let base = self.flow.values.of_atom(0);
+        let c = self.flow.values.constant(offset);
+        self.flow.values.plus(self.block, c, base, 1)
+    }
+
+    fn read(&mut self, r: Gpr) -> Val {
+        match self.stack.offset(r) {
+            Some(offset) => self.frame_value(offset),
+            None => self.state[usize::from(r.0)],
+        }
+    }
+
+    fn address(&mut self, place: &Place) -> Val {
+        let mut v = self.flow.values.constant(place.disp);
+        if let Some(base) = place.base {
+            let base = self.read(base);
+            v = self.flow.values.plus(self.block, v, base, 1);
+        }
+        if let Some(index) = place.index {
+            let index = self.read(index);
+            v = self.flow.values.plus(self.block, v, index, i64::from(place.scale));
+        }
+        if place.segment == Segment::Fs {
+            let thread = match self.flow.frame.variable(THREAD_POINTER) {
+                Some(var) => self.state[16 + var],
+                None => self.flow.values.of_atom(0),
+            };
+            v = self.flow.values.plus(self.block, v, thread, 1);
+        }
+        v
+    }
+
+    /// Content of the memory that an access reads.
+    fn load(&mut self, access: &Access) -> Option<Val> {
+        let Form::Plain(place) = &access.form else { return None };
+        if let Some(var) = self.stack.key(place).and_then(|k| self.flow.frame.variable(k)) {
+            return Some(self.state[16 + var]);
+        }
+        let address = self.address(place);
+        Some(self.flow.values.load(self.block, address))
+    }
+
+    fn store(&mut self, access: &Access, value: Option<Val>) {
+        let Form::Plain(place) = &access.form else { return };
+        match self.stack.key(place) {
+            Some(key) => self.store_variable(key, access.size, value),
+            None => {
+                let address = self.address(place);
+                let mut l = self.flow.loops.of_block[self.block as usize];
+                while l != NO_LOOP {
+                    self.flow.stores.insert((l, address), ());
+                    l = self.flow.loops.all[l as usize].parent;
+                }
+            }
+        }
+    }
+
+    fn store_variable(&mut self, key: i64, size: u32, value: Option<Val>) {
+        for v in self.flow.frame.touched(key, size) {
+            self.state[16 + v] = match value {
+                Some(value) if self.flow.frame.keys[v] == key => value,
+                _ => self.flow.values.opaque(self.block),
+            };
+        }
+    }
+
+    fn opaque(&mut self) -> Val {
+        self.flow.values.opaque(self.block)
+    }
+
+    /// Value of an operand.
+    fn operand(&mut self, i: usize, inst: &Instruction, op: u32) -> Option<Val> {
+        match inst.op_kind(op) {
+            OpKind::Register => {
+                let register = inst.op_register(op);
+                if matches!(register, Register::AH | Register::BH | Register::CH | Register::DH) {
+                    return None;
+                }
+                gpr(register).map(|r| self.read(r))
+            }
+            OpKind::Memory => {
+                let access = self.accesses[i].iter().find(|a| a.read).copied()?;
+                self.load(&access)
+            }
+            _ => inst.try_immediate(op).ok().map(|c| self.flow.values.constant(c as i64)),
+        }
+    }
+
+    fn instruction(&mut self, i: usize, insn: &Insn, u: &RegUse) {
+        let inst = &insn.inst;
+        let list = self.accesses[i];
+        for (n, access) in list.iter().enumerate() {
+            self.flow.addresses[i][n.min(1)] = match &access.form {
+                Form::Plain(place) => self.address(place),
+                Form::Step { pointer } => self.read(*pointer),
+                _ => NO_VALUE,
+            };
+        }
+        if is_call(inst) {
+            return self.call();
+        }
+        if inst.is_string_instruction() {
+            return self.string(inst, &list, u);
+        }
+        let result = self.result(i, inst, u);
+        // Stores come last: operands are read before.
+        match inst.mnemonic() {
+            Mnemonic::Push => {
+                let key = self.stack.rsp - 8;
+                let value = self.operand(i, inst, 0);
+                self.store_variable(key, 8, value);
+            }
+            _ => {
+                for access in list.iter().filter(|a| a.write) {
+                    let value = if inst.op0_kind() == OpKind::Memory { result } else { None };
+                    self.store(access, value);
+                }
+            }
+        }
+        let target = if inst.op0_kind() == OpKind::Register && inst.op_count() > 0 { gpr(inst.op0_register()) } else { None };
+        let whole = inst.op0_register().is_gpr32() || inst.op0_register().is_gpr64();
+        for r in u.clobber.iter() {
+            let new = match result {
+                Some(v) if target == Some(r) && whole => v,
+                Some(v) if matches!(inst.mnemonic(), Mnemonic::Cdqe | Mnemonic::Cwde) && r == RAX => v,
+                Some(v) if matches!(inst.mnemonic(), Mnemonic::Cdq | Mnemonic::Cqo) && r == RDX => v,
+                _ => self.opaque(),
+            };
+            self.state[usize::from(r.0)] = new;
+        }
+    }
+
+    fn call(&mut self) {
+        for r in CALLER_SAVED.iter() {
+            self.state[usize::from(r.0)] = self.opaque();
+        }
+        for v in 0..self.flow.frame.keys.len() {
+            if call_changes(&self.flow.frame, self.flow.input, v) {
+                self.state[16 + v] = self.opaque();
+            }
+        }
+    }
+
+    fn string(&mut self, inst: &Instruction, list: &Accesses, u: &RegUse) {
+        let before = self.state.clone();
+        for r in u.clobber.iter() {
+            self.state[usize::from(r.0)] = self.opaque();
+        }
+        if !is_repeated_string(inst) {
+            for access in list.iter() {
+                if let Form::Step { pointer } = access.form {
+                    let size = self.flow.values.constant(i64::from(access.size));
+                    let old = before[usize::from(pointer.0)];
+                    self.state[usize::from(pointer.0)] = self.flow.values.plus(self.block, old, size, 1);
+                }
+            }
+        }
+    }
+
+    /// The new value of operand 0 (of rax or rdx for the sign extensions), if it is followed.
+    fn result(&mut self, i: usize, inst: &Instruction, u: &RegUse) -> Option<Val> {
+        let b = self.block;
+        let count = inst.op_count();
+        match inst.mnemonic() {
+            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => self.operand(i, inst, 1),
+            Mnemonic::Cdqe | Mnemonic::Cwde => Some(self.read(RAX)),
+            Mnemonic::Lea => crate::operands::place_of(inst).map(|p| self.address(&p)),
+            Mnemonic::Pop => {
+                let var = self.flow.frame.variable(self.stack.rsp)?;
+                Some(self.state[16 + var])
+            }
+            Mnemonic::Xor | Mnemonic::Sub
+                if count == 2
+                    && inst.op0_kind() == OpKind::Register
+                    && inst.op1_kind() == OpKind::Register
+                    && inst.op0_register() == inst.op1_register() =>
+            {
+                Some(self.flow.values.constant(0))
+            }
+            Mnemonic::Add | Mnemonic::Sub if count == 2 => {
+                let (x, y) = (self.operand(i, inst, 0)?, self.operand(i, inst, 1)?);
+                let sign = if inst.mnemonic() == Mnemonic::Add { 1 } else { -1 };
+                Some(self.flow.values.plus(b, x, y, sign))
+            }
+            Mnemonic::Inc | Mnemonic::Dec => {
+                let x = self.operand(i, inst, 0)?;
+                let one = self.flow.values.constant(1);
+                Some(self.flow.values.plus(b, x, one, if inst.mnemonic() == Mnemonic::Inc { 1 } else { -1 }))
+            }
+            Mnemonic::Neg => {
+                let x = self.operand(i, inst, 0)?;
+                Some(self.flow.values.times(b, x, -1))
+            }
+            Mnemonic::Not => {
+                let x = self.operand(i, inst, 0)?;
+                let c = self.flow.values.constant(-1);
+                Some(self.flow.values.plus(b, c, x, -1))
+            }
+            Mnemonic::Shl | Mnemonic::Sal if inst.op1_kind() != OpKind::Register => {
+                let x = self.operand(i, inst, 0)?;
+                let shift = inst.try_immediate(1).ok()? & 63;
+                Some(self.flow.values.times(b, x, 1i64.wrapping_shl(shift as u32)))
+            }
+            Mnemonic::Imul if count == 3 => {
+                let x = self.operand(i, inst, 1)?;
+                let c = inst.try_immediate(2).ok()? as i64;
+                Some(self.flow.values.times(b, x, c))
+            }
+            Mnemonic::Imul if count == 2 => {
+                let (x, y) = (self.operand(i, inst, 0)?, self.operand(i, inst, 1)?);
+                Some(self.flow.values.product(b, x, y))
+            }
+            Mnemonic::Cdq | Mnemonic::Cqo => {
+                let x = self.read(RAX);
+                Some(self.flow.values.atom(Kind::Pure { block: b, inputs: [x, x] }))
+            }
+            Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Shr | Mnemonic::Sar | Mnemonic::Shl | Mnemonic::Sal | Mnemonic::Rol | Mnemonic::Ror
+                if count == 2 =>
+            {
+                let inputs = [self.operand(i, inst, 0)?, self.operand(i, inst, 1)?];
+                Some(self.flow.values.atom(Kind::Pure { block: b, inputs }))
+            }
+            _ => self.pure(i, inst, u),
+        }
+    }
+
+    /// Any instruction that makes one register of at most two.
+    fn pure(&mut self, i: usize, inst: &Instruction, u: &RegUse) -> Option<Val> {
+        use Mnemonic::{Andn, Bextr, Bswap, Bzhi, Lzcnt, Pdep, Pext, Popcnt, Rorx, Sarx, Shlx, Shrx, Tzcnt};
+        let suits = matches!(
+            inst.mnemonic(),
+            Andn | Bextr | Bswap | Bzhi | Lzcnt | Pdep | Pext | Popcnt | Rorx | Sarx | Shlx | Shrx | Tzcnt
+        );
+        if !suits || u.clobber.contains(RSP) || u.clobber.contains(RBP) {
+            return None;
+        }
+        let last = inst.op_count() - 1;
+        let inputs = [self.operand(i, inst, last.min(1))?, self.operand(i, inst, last)?];
+        Some(self.flow.values.atom(Kind::Pure { block: self.block, inputs }))
+    }
+}

@@ -1,0 +1,311 @@
+//! From the bytes of one function to instructions.
+//!
+//! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted if every direct branch, landing pad
+//! and known entry falls on a boundary. Otherwise (data in text, instructions that overlap) the function is decoded by following control
+//! flow, and what lies between is swept only where it decodes cleanly.
+
+use crate::functions::LeftReason;
+use crate::ir::Insn;
+use crate::ir::RegSet;
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use std::ops::Range;
+
+/// Decoded instructions, sorted by address.
+#[derive(Debug, Default)]
+pub struct Body {
+    /// They do not overlap; bytes in none are padding or data.
+    pub insns: Vec<Insn>,
+}
+
+impl Body {
+    /// Index of the instruction that starts at `ip`.
+    pub fn index_of(&self, ip: u64) -> Option<usize> {
+        index_of(&self.insns, ip)
+    }
+}
+
+/// Index of the instruction that starts at `ip` in a sorted list.
+pub fn index_of(insns: &[Insn], ip: u64) -> Option<usize> {
+    insns.binary_search_by_key(&ip, |i| i.ip).ok()
+}
+
+/// The target of a direct near branch or call.
+pub fn direct_target(inst: &Instruction) -> Option<u64> {
+    use iced_x86::OpKind;
+    match inst.op_kind(0) {
+        OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => Some(inst.near_branch_target()),
+        _ => None,
+    }
+}
+
+/// A direct jump, conditional or not, `loop` and `jrcxz` included; no call.
+pub fn jump_target(inst: &Instruction) -> Option<u64> {
+    match inst.flow_control() {
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => direct_target(inst),
+        _ => None,
+    }
+}
+
+/// Whether control cannot go on to the next instruction.
+pub fn ends_flow(inst: &Instruction) -> bool {
+    matches!(
+        inst.flow_control(),
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
+    ) || inst.mnemonic() == Mnemonic::Hlt
+}
+
+/// Filler between functions and blocks.
+pub fn is_padding(inst: &Instruction) -> bool {
+    matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+        || matches!(inst.code(), Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX)
+            && inst.op0_register() == inst.op1_register()
+        || inst.mnemonic() == Mnemonic::Lea
+            && inst.op0_register() == inst.memory_base()
+            && inst.memory_index() == iced_x86::Register::None
+            && inst.memory_displacement64() == 0
+            && inst.op0_register().is_gpr64()
+}
+
+fn make(inst: Instruction) -> Insn {
+    Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead: RegSet::EMPTY }
+}
+
+/// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
+pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
+    let range = base..base + bytes.len() as u64;
+    if let Some(body) = sweep(bytes, base)
+        && misfit(&body, &range, entries).is_none()
+    {
+        return Ok(body);
+    }
+    let body = follow(bytes, base, entries)?;
+    match misfit(&body, &range, entries) {
+        None => Ok(body),
+        Some(at) => {
+            let next = body.insns.partition_point(|i| i.ip <= at);
+            let inside = next > 0 && at < body.insns[next - 1].ip + u64::from(body.insns[next - 1].len);
+            Err(if inside { LeftReason::BranchIntoInstruction } else { LeftReason::BranchIntoData })
+        }
+    }
+}
+
+/// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are filler.
+fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
+    let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 4 + 1);
+    let mut decoder = Decoder::with_ip(64, bytes, base, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let at = decoder.position();
+        if bytes[at] == 0 && insns.last().is_none_or(|i| ends_flow(&i.inst) || is_padding(&i.inst) || is_call(&i.inst)) {
+            let zeros = bytes[at..].iter().take_while(|&&b| b == 0).count();
+            if at + zeros == bytes.len() {
+                break;
+            }
+        }
+        let inst = decoder.decode();
+        if inst.is_invalid() {
+            return None;
+        }
+        insns.push(make(inst));
+    }
+    Some(Body { insns })
+}
+
+fn is_call(inst: &Instruction) -> bool {
+    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+}
+
+/// The first entry or direct branch target inside `range` that is no instruction start.
+fn misfit(body: &Body, range: &Range<u64>, entries: &[u64]) -> Option<u64> {
+    let bad = |at: u64| range.contains(&at) && body.index_of(at).is_none();
+    if bad(range.start) {
+        return Some(range.start);
+    }
+    if let Some(&at) = entries.iter().find(|&&at| bad(at)) {
+        return Some(at);
+    }
+    body.insns.iter().filter_map(|i| direct_target(&i.inst)).find(|&at| bad(at))
+}
+
+const UNKNOWN: u8 = 0;
+const START: u8 = 1;
+const MIDDLE: u8 = 2;
+
+/// Follows control flow from the first byte and the entries, then sweeps clean gaps.
+fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
+    let range = base..base + bytes.len() as u64;
+    let mut marks = vec![UNKNOWN; bytes.len()];
+    let mut insns: Vec<Insn> = Vec::new();
+    let mut work: Vec<u64> = entries.iter().copied().filter(|e| range.contains(e)).collect();
+    work.push(base);
+    while let Some(at) = work.pop() {
+        let first = insns.len();
+        let mut ip = at;
+        let mut end = RunEnd::Flow;
+        loop {
+            let Some(offset) = ip.checked_sub(base).map(|o| o as usize).filter(|&o| o < bytes.len()) else { break };
+            match marks[offset] {
+                START => break,
+                MIDDLE => {
+                    end = RunEnd::Overlap;
+                    break;
+                }
+                _ => {}
+            }
+            let Some(inst) = decode_one(bytes, base, offset, &marks) else {
+                end = RunEnd::Invalid;
+                break;
+            };
+            marks[offset] = START;
+            marks[offset + 1..offset + inst.len()].fill(MIDDLE);
+            insns.push(make(inst));
+            if let Some(target) = direct_target(&inst)
+                && range.contains(&target)
+            {
+                work.push(target);
+            }
+            if ends_flow(&inst) {
+                break;
+            }
+            ip = inst.next_ip();
+        }
+        if end != RunEnd::Flow {
+            // What follows a call that does not return need not be code.
+            let Some(keep) = insns[first..].iter().rposition(|i| is_call(&i.inst)) else {
+                return Err(if end == RunEnd::Overlap {
+                    if insns.len() == first { LeftReason::BranchIntoInstruction } else { LeftReason::OverlappingInstructions }
+                } else {
+                    LeftReason::Undecodable
+                });
+            };
+            for insn in insns.drain(first + keep + 1..) {
+                let offset = (insn.ip - base) as usize;
+                marks[offset..offset + usize::from(insn.len)].fill(UNKNOWN);
+            }
+        }
+    }
+    sweep_gaps(bytes, base, &mut marks, &mut insns);
+    insns.sort_unstable_by_key(|i| i.ip);
+    Ok(Body { insns })
+}
+
+#[derive(PartialEq, Eq)]
+enum RunEnd {
+    Flow,
+    Overlap,
+    Invalid,
+}
+
+/// One instruction whose bytes are all unclaimed.
+fn decode_one(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Instruction> {
+    let mut decoder = Decoder::with_ip(64, &bytes[offset..], base + offset as u64, DecoderOptions::NONE);
+    let inst = decoder.decode();
+    let fits = !inst.is_invalid() && marks[offset..offset + inst.len()].iter().all(|&m| m == UNKNOWN);
+    fits.then_some(inst)
+}
+
+/// Adds gaps that decode from their first to their last byte.
+fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) {
+    let reached = insns.len();
+    let mut at = 0;
+    while at < bytes.len() {
+        if marks[at] != UNKNOWN {
+            at += 1;
+            continue;
+        }
+        let end = at + marks[at..].iter().take_while(|&&m| m == UNKNOWN).count();
+        let mut offset = at;
+        let first = insns.len();
+        while offset < end {
+            let Some(inst) = decode_one(bytes, base, offset, marks).filter(|i| offset + i.len() <= end) else { break };
+            // A gap whose own branches leave the grid is data.
+            let bad_target = direct_target(&inst).is_some_and(|t| {
+                let target = t.wrapping_sub(base);
+                target < bytes.len() as u64 && marks[target as usize] == MIDDLE
+            });
+            if bad_target {
+                break;
+            }
+            insns.push(make(inst));
+            offset += inst.len();
+        }
+        if offset == end {
+            for insn in &insns[first..] {
+                let offset = (insn.ip - base) as usize;
+                marks[offset..offset + usize::from(insn.len)].fill(MIDDLE);
+                marks[offset] = START;
+            }
+        } else {
+            insns.truncate(first);
+        }
+        at = end;
+    }
+    // Code that control flow reaches has only good targets. If swept code has others, take none of it.
+    let bad = |i: &Insn| {
+        direct_target(&i.inst).is_some_and(|t| {
+            let target = t.wrapping_sub(base);
+            target < bytes.len() as u64 && marks[target as usize] != START
+        })
+    };
+    if insns[reached..].iter().any(bad) {
+        insns.truncate(reached);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(body: &Body) -> Vec<u64> {
+        body.insns.iter().map(|i| i.ip).collect()
+    }
+
+    #[test]
+    fn plain_code_is_swept() {
+        // xor eax,eax; jmp +1; nop; ret
+        let body = decode(&[0x31, 0xc0, 0xeb, 0x01, 0x90, 0xc3], 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100, 0x102, 0x104, 0x105]);
+    }
+
+    #[test]
+    fn a_jump_over_data_is_followed() {
+        // jmp +2; (06 06: invalid in 64-bit mode); ret
+        let body = decode(&[0xeb, 0x02, 0x06, 0x06, 0xc3], 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100, 0x104]);
+    }
+
+    #[test]
+    fn data_after_a_call_that_does_not_return_is_no_error() {
+        // call +0x100; 06
+        let body = decode(&[0xe8, 0, 1, 0, 0, 0x06], 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100]);
+    }
+
+    #[test]
+    fn reachable_garbage_is_an_error() {
+        assert_eq!(decode(&[0x90, 0x06, 0xc3], 0x100, &[]).unwrap_err(), LeftReason::Undecodable);
+    }
+
+    #[test]
+    fn a_branch_around_a_lock_prefix_is_an_error() {
+        // je +1; lock; cmpxchg [rdi], ecx; ret
+        let bytes = [0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3];
+        assert_eq!(decode(&bytes, 0x100, &[]).unwrap_err(), LeftReason::BranchIntoInstruction);
+    }
+
+    #[test]
+    fn a_truncated_last_instruction_is_an_error() {
+        assert_eq!(decode(&[0x90, 0xe8, 0x00], 0x100, &[]).unwrap_err(), LeftReason::Undecodable);
+    }
+
+    #[test]
+    fn entry_in_the_middle_is_an_error() {
+        let bytes = [0xb8, 0x01, 0x00, 0x00, 0x00, 0xc3]; // mov eax, 1; ret
+        assert!(decode(&bytes, 0x100, &[0x102]).is_err());
+    }
+
+    #[test]
+    fn trailing_zeros_are_padding() {
+        let body = decode(&[0xc3, 0, 0, 0], 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100]);
+    }
+}

@@ -1,0 +1,377 @@
+//! Pass 1: the functions of a program, and every address inside one that something outside of its own control flow may reach.
+
+use crate::analyze::recover;
+use crate::cfg::Entries;
+use crate::disasm::{Body, decode, direct_target, jump_target};
+use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
+use crate::ir::FunctionId;
+use crate::tables::is_indirect_jump;
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Finds functions and what leads into them.
+pub fn discover(input: &Input, options: &Options) -> Program {
+    let mut functions = known_functions(input);
+    let outside: Vec<Range<u64>> = uncovered(input, &functions);
+    let mut scans: Vec<Scan> = functions.par_iter().map(|f| scan_function(input, f)).collect();
+    let stray: Vec<Scan> = outside.par_iter().map(|r| scan_stray(input, r)).collect();
+    let found = called_functions(input, &outside, scans.iter().chain(&stray));
+    if !found.is_empty() {
+        let more: Vec<Scan> = found.par_iter().map(|f| scan_function(input, f)).collect();
+        scans.extend(more);
+        functions.extend(found);
+    }
+    let mut order: Vec<usize> = (0..functions.len()).collect();
+    order.sort_by_key(|&i| functions[i].range.start);
+    let mut program = Program::default();
+    for (n, &i) in order.iter().enumerate() {
+        let mut f = std::mem::replace(&mut functions[i], blank(0..0));
+        f.id = FunctionId(n as u32);
+        f.left = f.left.or(scans[i].left);
+        program.functions.push(f);
+    }
+    name(input, &mut program);
+    program.uses_gs = scans.iter().filter_map(|s| s.gs).min();
+    for scan in scans.iter() {
+        let certain = scan.left.is_none();
+        scan.branches.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Branch } else { Way::Taken }));
+        scan.calls.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Call } else { Way::Taken }));
+        scan.taken.iter().for_each(|&t| enter(&mut program, t, Way::Taken));
+    }
+    for scan in &stray {
+        scan.branches.iter().chain(&scan.calls).chain(&scan.taken).for_each(|&t| enter(&mut program, t, Way::Taken));
+    }
+    for symbol in &input.symbols {
+        enter(&mut program, symbol.addr, Way::Symbol);
+    }
+    words(input, &mut program);
+    program.functions.par_iter_mut().for_each(|f| finish(f, options, input));
+    program
+}
+
+fn blank(range: Range<u64>) -> FunctionInfo {
+    FunctionInfo {
+        id: FunctionId(0),
+        range,
+        name: String::new(),
+        left: None,
+        exact: true,
+        unwind: None,
+        branched: Vec::new(),
+        called: Vec::new(),
+        taken: Vec::new(),
+        words: Vec::new(),
+    }
+}
+
+/// Functions by unwind entries, then by symbols outside of those. Sorted.
+fn known_functions(input: &Input) -> Vec<FunctionInfo> {
+    let mut functions: Vec<FunctionInfo> = Vec::new();
+    for (i, u) in input.unwind.iter().enumerate() {
+        if u.range.is_empty() || !input.exec_ranges.iter().any(|r| r.start <= u.range.start && u.range.end <= r.end) {
+            continue;
+        }
+        let mut f = blank(u.range.clone());
+        f.unwind = Some(i as u32);
+        f.left = (!u.understood).then_some(LeftReason::Unwind);
+        functions.push(f);
+    }
+    functions.sort_by_key(|f| (f.range.start, f.range.end));
+    let mut merged: Vec<FunctionInfo> = Vec::new();
+    for f in functions {
+        match merged.last_mut() {
+            Some(last) if f.range.start < last.range.end => {
+                last.range.end = last.range.end.max(f.range.end);
+                last.left = Some(LeftReason::OverlapsOther);
+            }
+            _ => merged.push(f),
+        }
+    }
+    let mut starts: Vec<(u64, u64)> = input.symbols.iter().map(|s| (s.addr, s.size)).collect();
+    starts.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
+    starts.dedup_by_key(|s| s.0);
+    let covered = |at: u64| {
+        let next = merged.partition_point(|f| f.range.start <= at);
+        next > 0 && merged[next - 1].range.contains(&at)
+    };
+    starts.retain(|s| input.is_code(s.0) && !covered(s.0));
+    let mut extra: Vec<FunctionInfo> = Vec::new();
+    for (i, &(start, size)) in starts.iter().enumerate() {
+        if extra.last().is_some_and(|f| f.range.contains(&start)) {
+            continue;
+        }
+        let limit = limit_after(input, &merged, start, starts.get(i + 1).map(|s| s.0).filter(|_| size == 0));
+        let end = if size == 0 { limit } else { start.saturating_add(size).min(limit) };
+        let mut f = blank(start..end);
+        f.exact = size != 0;
+        if !f.range.is_empty() {
+            extra.push(f);
+        }
+    }
+    merged.extend(extra);
+    merged.sort_by_key(|f| f.range.start);
+    merged
+}
+
+/// Where a function that starts at `start` must end at the latest.
+fn limit_after(input: &Input, functions: &[FunctionInfo], start: u64, next_start: Option<u64>) -> u64 {
+    let section = input.exec_ranges.iter().find(|r| r.contains(&start)).map_or(start, |r| r.end);
+    let next = functions.partition_point(|f| f.range.start <= start);
+    let next = functions.get(next).map_or(u64::MAX, |f| f.range.start);
+    section.min(next).min(next_start.unwrap_or(u64::MAX))
+}
+
+/// Parts of the executable ranges in no function.
+fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    for exec in &input.exec_ranges {
+        let mut at = exec.start;
+        let first = functions.partition_point(|f| f.range.end <= exec.start);
+        for f in functions[first..].iter().take_while(|f| f.range.start < exec.end) {
+            if f.range.start > at {
+                gaps.push(at..f.range.start);
+            }
+            at = at.max(f.range.end);
+        }
+        if at < exec.end {
+            gaps.push(at..exec.end);
+        }
+    }
+    gaps
+}
+
+/// Functions that only calls (and the entry point) lead to.
+fn called_functions<'a>(input: &Input, outside: &[Range<u64>], scans: impl Iterator<Item = &'a Scan>) -> Vec<FunctionInfo> {
+    let gap_of = |at: u64| {
+        let next = outside.partition_point(|r| r.start <= at);
+        next.checked_sub(1).map(|i| &outside[i]).filter(|r| r.contains(&at))
+    };
+    let mut starts: Vec<u64> = scans.flat_map(|s| s.calls.iter().copied()).collect();
+    if input.entry != 0 {
+        starts.push(input.entry);
+    }
+    starts.retain(|&at| gap_of(at).is_some());
+    starts.sort_unstable();
+    starts.dedup();
+    let mut found = Vec::new();
+    for (i, &start) in starts.iter().enumerate() {
+        let Some(gap) = gap_of(start) else { continue };
+        let end = starts.get(i + 1).copied().unwrap_or(u64::MAX).min(gap.end);
+        let mut f = blank(start..end);
+        f.exact = false;
+        found.push(f);
+    }
+    found
+}
+
+/// What one piece of code refers to.
+#[derive(Default)]
+struct Scan {
+    left: Option<LeftReason>,
+    branches: Vec<u64>,
+    calls: Vec<u64>,
+    taken: Vec<u64>,
+    gs: Option<u64>,
+}
+
+impl Scan {
+    fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction) {
+        if let Some(target) = direct_target(inst) {
+            if jump_target(inst).is_none() {
+                if inst.mnemonic() == Mnemonic::Xbegin {
+                    self.left = Some(LeftReason::Transaction);
+                }
+                self.calls.push(target);
+            } else if !range.contains(&target) {
+                self.branches.push(target);
+            }
+        }
+        if inst.is_ip_rel_memory_operand() {
+            let at = inst.ip_rel_memory_address();
+            if inst.mnemonic() == Mnemonic::Lea && input.is_code(at) {
+                self.taken.push(at);
+            }
+        } else if !input.pie {
+            self.note_immediate(input, inst);
+        }
+        if uses_gs(inst) {
+            self.gs.get_or_insert(inst.ip());
+        }
+    }
+
+    fn note_immediate(&mut self, input: &Input, inst: &Instruction) {
+        for op in 0..inst.op_count() {
+            let value = match inst.op_kind(op) {
+                OpKind::Immediate32 => u64::from(inst.immediate32()),
+                OpKind::Immediate32to64 => inst.immediate32to64() as u64,
+                OpKind::Immediate64 => inst.immediate64(),
+                _ => continue,
+            };
+            if value > 0xffff && input.is_code(value) {
+                self.taken.push(value);
+            }
+        }
+    }
+}
+
+fn uses_gs(inst: &Instruction) -> bool {
+    let special = matches!(inst.mnemonic(), Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs);
+    let register = (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Register && inst.op_register(o) == Register::GS);
+    let memory = inst.segment_prefix() == Register::GS
+        && !matches!(inst.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
+        && (0..inst.op_count()).any(|o| is_segmented(inst.op_kind(o)));
+    special || register || memory
+}
+
+fn is_segmented(kind: OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Memory | OpKind::MemorySegSI | OpKind::MemorySegESI | OpKind::MemorySegRSI | OpKind::MemorySegDI | OpKind::MemorySegEDI | OpKind::MemorySegRDI
+    )
+}
+
+fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
+    let mut scan = Scan { left: f.left, ..Scan::default() };
+    let Some(bytes) = input.slice(&f.range) else {
+        scan.left = Some(LeftReason::NoBytes);
+        return scan;
+    };
+    let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
+    let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
+    match decode(bytes, f.range.start, &entries) {
+        Ok(body) => {
+            body.insns.iter().for_each(|i| scan.note(input, &f.range, &i.inst));
+            if body.insns.iter().any(is_indirect_jump) {
+                outside_tables(input, f, &body, &mut scan);
+            }
+        }
+        Err(reason) => {
+            let mut stray = scan_stray(input, &f.range);
+            stray.left = scan.left.or(Some(reason));
+            stray.gs = None;
+            return stray;
+        }
+    }
+    scan
+}
+
+/// Jump table targets in other functions (cold parts).
+fn outside_tables(input: &Input, f: &FunctionInfo, body: &Body, scan: &mut Scan) {
+    let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
+    let mut factory = InstructionInfoFactory::new();
+    let (_, found) = recover(input, &body.insns, &f.range, &entries, &[], &mut factory);
+    for table in found {
+        scan.taken.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
+    }
+}
+
+/// Landing pads of a function, sorted by call range.
+pub(crate) fn pads_of(input: &Input, f: &FunctionInfo) -> Vec<(Range<u64>, u64)> {
+    let mut pads = f.unwind.map_or(Vec::new(), |u| input.unwind[u as usize].landing_pads.clone());
+    pads.sort_by_key(|p| (p.0.start, p.0.end));
+    pads
+}
+
+/// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure.
+fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
+    let mut scan = Scan::default();
+    let Some(bytes) = input.slice(range) else { return scan };
+    let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let at = decoder.position();
+        let inst = decoder.decode();
+        if inst.is_invalid() {
+            decoder.set_ip(range.start + at as u64 + 1);
+            if decoder.set_position(at + 1).is_err() {
+                break;
+            }
+        } else {
+            scan.note(input, range, &inst);
+        }
+    }
+    scan.left = None;
+    scan.gs = None;
+    scan
+}
+
+enum Way {
+    Branch,
+    Call,
+    Taken,
+    Symbol,
+}
+
+/// Notes that `target` is reached. A function's first byte needs no note.
+fn enter(program: &mut Program, target: u64, way: Way) {
+    let Some(id) = program.function_at(target) else { return };
+    let f = &mut program.functions[id.0 as usize];
+    if f.range.start == target {
+        return;
+    }
+    match way {
+        Way::Branch => f.branched.push(target),
+        Way::Call | Way::Symbol => f.called.push(target),
+        Way::Taken => f.taken.push(target),
+    }
+}
+
+/// Data words that hold an address inside a function.
+fn words(input: &Input, program: &mut Program) {
+    let mut found: Vec<(u64, u64)> = input.relative_targets.clone();
+    if !input.pie {
+        let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
+        let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
+        for segment in &input.segments {
+            let skip = (segment.vaddr.wrapping_neg() & 7) as usize;
+            for (i, chunk) in segment.bytes.get(skip..).unwrap_or(&[]).chunks_exact(8).enumerate() {
+                let mut word = [0; 8];
+                word.copy_from_slice(chunk);
+                let value = u64::from_le_bytes(word);
+                if value >= low && value < high {
+                    found.push((segment.vaddr + skip as u64 + i as u64 * 8, value));
+                }
+            }
+        }
+    }
+    for (at, target) in found {
+        if input.is_code(at) {
+            continue;
+        }
+        if let Some(id) = program.function_at(target) {
+            let f = &mut program.functions[id.0 as usize];
+            if f.range.start != target {
+                f.words.push((at, target));
+            }
+        }
+    }
+}
+
+fn name(input: &Input, program: &mut Program) {
+    let mut names: Vec<(u64, &str)> = input.symbols.iter().map(|s| (s.addr, s.name.as_str())).collect();
+    names.sort_by_key(|n| n.0);
+    for f in &mut program.functions {
+        let i = names.partition_point(|n| n.0 < f.range.start);
+        if let Some(n) = names.get(i)
+            && n.0 == f.range.start
+        {
+            f.name = n.1.to_string();
+        }
+    }
+}
+
+fn finish(f: &mut FunctionInfo, options: &Options, input: &Input) {
+    for list in [&mut f.branched, &mut f.called, &mut f.taken] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    f.words.sort_unstable();
+    f.words.dedup();
+    if !(options.select)(&f.name, f.range.start) {
+        f.left = Some(LeftReason::NotSelected);
+    } else if let Some((_, reason)) =
+        input.excluded.iter().find(|e| e.0.start < f.range.end && f.range.start < e.0.end)
+    {
+        f.left = Some(*reason);
+    }
+}

@@ -1,0 +1,203 @@
+//! Which general purpose registers a probe may overwrite.
+//!
+//! Backward liveness, exact inside the function and careful at its borders:
+//!
+//! - a call reads everything (arguments may be passed in any register) and kills nothing (a compiler that knows the callee may keep values
+//!   in registers that it leaves alone), except that a call through a linkage table cannot pass anything in r11;
+//! - leaving for code that is not followed (unresolved jumps, tail calls, falling off the end) reads everything, and so do
+//!   system calls, interrupts and undefined instructions;
+//! - `ret` reads everything but the caller-saved registers that the function itself writes, rax and rdx excepted: a caller
+//!   that knows this function may rely on the others;
+//! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
+//!
+//! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
+//! A function whose extent is a guess, or that has several callable entries, offers none.
+
+use crate::cfg::Graph;
+use crate::disasm::direct_target;
+use crate::functions::Input;
+use crate::ir::{Insn, RegSet};
+use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse, gpr};
+use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
+
+/// The result.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    /// Live at each block's start.
+    pub live_in: Vec<RegSet>,
+    /// Registers that may be offered where they are dead.
+    pub allowed: RegSet,
+    at_return: RegSet,
+}
+
+/// What the instruction reads for the purpose of liveness.
+fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
+    match insn.inst.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => {
+            if through_linkage(input, insn) { ALL.without(R11) } else { ALL }
+        }
+        FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => ALL,
+        _ if insn.inst.mnemonic() == Mnemonic::Hlt => ALL,
+        _ => u.read,
+    }
+}
+
+fn through_linkage(input: &Input, insn: &Insn) -> bool {
+    match insn.inst.flow_control() {
+        FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
+        _ => insn.inst.is_ip_rel_memory_operand() && input.is_got(insn.inst.ip_rel_memory_address()),
+    }
+}
+
+/// Solves liveness. `uses` is per instruction; `trusted`: the function's extent is known and it has one callable entry.
+pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Liveness {
+    let reachable = graph.reachable();
+    let mut written = 0;
+    let mut saved = 0;
+    for (b, block) in graph.blocks.iter().enumerate().filter(|(b, _)| reachable[*b]) {
+        let _ = b;
+        for i in block.insns.start as usize..block.insns.end as usize {
+            written |= uses[i].clobber.0;
+            let inst = &graph.insns[i].inst;
+            if inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
+                saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
+            }
+        }
+    }
+    let own = if trusted { CALLER_SAVED.0 & written } else { 0 };
+    let at_return = RegSet(ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0));
+    let allowed = if trusted { RegSet((own | CALLEE_SAVED.0 & written & saved) & !RegSet::EMPTY.with(RSP).with(RBP).0) } else { RegSet::EMPTY };
+
+    let mut gen_kill: Vec<(u16, u16)> = Vec::with_capacity(graph.blocks.len());
+    for block in &graph.blocks {
+        let (mut read, mut kill) = (0u16, 0u16);
+        for i in (block.insns.start as usize..block.insns.end as usize).rev() {
+            let r = reads(input, &graph.insns[i], &uses[i]).0;
+            read = read & !uses[i].kill.0 | r;
+            kill |= uses[i].kill.0;
+        }
+        gen_kill.push((read, kill));
+    }
+    let mut live = Liveness { live_in: vec![RegSet::EMPTY; graph.blocks.len()], allowed, at_return };
+    let mut queued = vec![true; graph.blocks.len()];
+    let mut work: Vec<usize> = (0..graph.blocks.len()).collect();
+    while let Some(b) = work.pop() {
+        queued[b] = false;
+        let (read, kill) = gen_kill[b];
+        let new = RegSet(read | live.live_out(graph, b).0 & !kill | live.pads(graph, b).0);
+        if new != live.live_in[b] {
+            live.live_in[b] = new;
+            for p in &graph.blocks[b].preds {
+                if !std::mem::replace(&mut queued[p.0 as usize], true) {
+                    work.push(p.0 as usize);
+                }
+            }
+        }
+    }
+    live
+}
+
+impl Liveness {
+    /// Live at the end of block `b`.
+    pub fn live_out(&self, graph: &Graph, b: usize) -> RegSet {
+        let mut live = if graph.exits[b].leaves { ALL.0 } else { 0 };
+        if graph.exits[b].returns {
+            live |= self.at_return.0;
+        }
+        for s in &graph.blocks[b].succs {
+            live |= self.live_in[s.0 as usize].0;
+        }
+        RegSet(live)
+    }
+
+    /// Live because an exception may lead from block `b` to a landing pad.
+    fn pads(&self, graph: &Graph, b: usize) -> RegSet {
+        let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
+        let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
+        let live = pads.fold(0, |live, p| live | self.live_in[p.1.0 as usize].0);
+        RegSet(live & !RegSet::EMPTY.with(RAX).with(RDX).0)
+    }
+
+    /// Writes [`Insn::dead`] of every instruction.
+    pub fn mark(&self, input: &Input, graph: &mut Graph, uses: &[RegUse]) {
+        for b in 0..graph.blocks.len() {
+            let pads = self.pads(graph, b);
+            let mut live = self.live_out(graph, b).0;
+            let range = graph.blocks[b].insns.clone();
+            for i in (range.start as usize..range.end as usize).rev() {
+                live = live & !uses[i].kill.0 | reads(input, &graph.insns[i], &uses[i]).0 | pads.0;
+                graph.insns[i].dead = RegSet(self.allowed.0 & !live);
+            }
+        }
+    }
+}
+
+/// Whether `register` is a general purpose register that the set contains.
+pub fn holds(set: RegSet, register: Register) -> bool {
+    gpr(register).is_some_and(|r| set.contains(r))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfg::Entries;
+    use crate::disasm::decode;
+    use crate::regs::reg_use;
+    use iced_x86::InstructionInfoFactory;
+
+    /// `dead` before each instruction, as hex masks.
+    fn dead(bytes: &[u8], trusted: bool) -> Vec<u16> {
+        let body = decode(bytes, 0x100, &[]).unwrap();
+        let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut factory = InstructionInfoFactory::new();
+        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let input = Input::default();
+        solve(&input, &g, &uses, trusted).mark(&input, &mut g, &uses);
+        g.insns.iter().map(|i| i.dead.0).collect()
+    }
+
+    const MOV_RCX_RDI: [u8; 3] = [0x48, 0x8b, 0x0f]; // mov rcx, [rdi]
+    const MOV_RAX_RCX: [u8; 3] = [0x48, 0x8b, 0x01]; // mov rax, [rcx]
+    const RET: u8 = 0xc3;
+
+    #[test]
+    fn a_register_is_dead_before_it_is_written_and_after_its_last_use() {
+        let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
+        // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never written here.
+        assert_eq!(dead(&code, true), [0b11, 0b01, 0b10]);
+    }
+
+    #[test]
+    fn a_function_of_unknown_extent_offers_nothing() {
+        let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
+        assert_eq!(dead(&code, false), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_call_reads_everything() {
+        // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call nothing may go.
+        let code = [&MOV_RCX_RDI[..], &[0xe8, 0, 0x10, 0, 0], &MOV_RAX_RCX, &[RET]].concat();
+        assert_eq!(dead(&code, true)[1], 0);
+        assert_eq!(dead(&code, true)[0], 0b10, "rax is live into the call, rcx is loaded first");
+    }
+
+    #[test]
+    fn a_tail_call_reads_everything() {
+        let code = [&MOV_RCX_RDI[..], &[0xe9, 0, 0x10, 0, 0]].concat();
+        assert_eq!(dead(&code, true), [0b10, 0]);
+    }
+
+    #[test]
+    fn a_saved_register_is_dead_between_push_and_pop_only() {
+        // push rbx; mov rcx,[rdi]; xor ebx,ebx; pop rbx; ret
+        let code = [&[0x53][..], &MOV_RCX_RDI, &[0x31, 0xdb, 0x5b, RET]].concat();
+        let d = dead(&code, true);
+        assert_eq!(d.iter().map(|m| m >> 3 & 1).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_byte_write_keeps_the_register_alive() {
+        // mov al, 1 ; ret: rax is read at ret
+        assert_eq!(dead(&[0xb0, 1, RET], true), [0, 0]);
+    }
+}

@@ -1,0 +1,536 @@
+//! What is recorded where.
+//!
+//! A block is cut into regions: after calls, system calls, interrupts and repeated string instructions, and where the slots of a region
+//! would run out. Inside a region values are numbered exactly: a register is a symbol plus a constant, and copies, additions of constants
+//! and stack pushes keep the symbol. A load whose address is a recorded value plus a constant needs no record of its own.
+//!
+//! Constant loads take no record if their region has another one; else the first of them is the proxy.
+
+use crate::cfg::Graph;
+use crate::functions::Options;
+use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
+use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string, own_destination};
+use crate::regs::{RAX, RBX, RSP, RegUse, gpr64};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use mgz_annotations_schema::abi;
+use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
+
+/// Class of one access, from data flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// `CLASS_*`.
+    pub class: u8,
+    /// Stride in bytes, if it is a known constant.
+    pub stride: Option<i64>,
+}
+
+/// The plan of a whole function.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Regions with at least one site.
+    pub regions: Vec<RegionPlan>,
+    /// Gathers among the sites.
+    pub gathers: Vec<GatherPlan>,
+    /// Implicit stack reads.
+    pub implicit: ImplicitLoads,
+}
+
+/// Most slots that one instruction's records take.
+const MOST_SLOTS: usize = 8;
+
+/// Plans a function. `classify` gives the class of an instruction's access by its number in [`accesses`].
+pub fn plan(
+    graph: &Graph,
+    uses: &[RegUse],
+    accesses: &[Accesses],
+    options: &Options,
+    factory: &mut InstructionInfoFactory,
+    mut classify: impl FnMut(usize, usize, &Access) -> Class,
+) -> Plan {
+    let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
+    let mut plan = Plan::default();
+    let mut builder = Builder::new(options, backward);
+    for block in &graph.blocks {
+        builder.restart();
+        for i in block.insns.start as usize..block.insns.end as usize {
+            let insn = &graph.insns[i];
+            count_implicit(&insn.inst, &mut plan.implicit);
+            let list = &accesses[i];
+            if list.iter().next().is_some() {
+                if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
+                    builder.close(&mut plan.regions);
+                }
+                let own = own_destination(&insn.inst, factory.info(&insn.inst));
+                builder.instruction(InsnId(i as u32), insn, own, list, &mut plan.gathers, |n, a| classify(i, n, a));
+            }
+            if ends_region(&insn.inst) {
+                builder.close(&mut plan.regions);
+            }
+            builder.advance(&insn.inst, &uses[i]);
+        }
+        builder.close(&mut plan.regions);
+    }
+    plan
+}
+
+fn ends_region(inst: &Instruction) -> bool {
+    !matches!(
+        inst.flow_control(),
+        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
+    ) || is_repeated_string(inst)
+        || matches!(inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Hlt)
+}
+
+fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
+    match inst.mnemonic() {
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq => implicit.pops += 1,
+        Mnemonic::Ret | Mnemonic::Retf => implicit.rets += 1,
+        Mnemonic::Leave => implicit.leaves += 1,
+        _ => {}
+    }
+}
+
+/// A register's value: a symbol plus a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    symbol: u32,
+    delta: i64,
+}
+
+/// What a record of the region holds.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    /// symbol + delta.
+    Register(Known),
+    /// base + scale·index + delta, of flat 64-bit addressing.
+    Sum { base: u32, index: u32, scale: u8, delta: i64 },
+    /// Anything else.
+    Other,
+}
+
+/// Where the formula of a site takes its parts.
+#[derive(Clone, Copy, Debug)]
+struct Formula {
+    a: u8,
+    b: u8,
+    scale: u8,
+    disp: i64,
+    flags: u8,
+}
+
+impl Formula {
+    const NONE: Formula = Formula { a: NO_RECORD, b: NO_RECORD, scale: 1, disp: 0, flags: 0 };
+}
+
+/// A site that needs only that its region has some record.
+struct Waiting {
+    site: usize,
+    place: Place,
+    insn: InsnId,
+    can_address: bool,
+}
+
+struct Builder<'a> {
+    options: &'a Options,
+    backward: bool,
+    next_symbol: u32,
+    values: [Known; 16],
+    region: RegionPlan,
+    held: Vec<Held>,
+    slots: usize,
+    waiting: Vec<Waiting>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(options: &'a Options, backward: bool) -> Builder<'a> {
+        Builder {
+            options,
+            backward,
+            next_symbol: 0,
+            values: [Known { symbol: 0, delta: 0 }; 16],
+            region: RegionPlan::default(),
+            held: Vec::new(),
+            slots: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    fn fresh(&mut self) -> Known {
+        self.next_symbol += 1;
+        Known { symbol: self.next_symbol, delta: 0 }
+    }
+
+    /// A new block: nothing is known.
+    fn restart(&mut self) {
+        for r in 0..16 {
+            self.values[r] = self.fresh();
+        }
+    }
+
+    fn value(&self, r: Gpr) -> Known {
+        self.values[usize::from(r.0)]
+    }
+
+    /// What the instruction does to the values.
+    fn advance(&mut self, inst: &Instruction, u: &RegUse) {
+        let before = self.values;
+        let target = gpr64(inst.op0_register());
+        for r in u.clobber.iter() {
+            self.values[usize::from(r.0)] = self.fresh();
+        }
+        let stack = inst.stack_pointer_increment();
+        if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq)
+            && target != Some(RSP)
+        {
+            let old = before[usize::from(RSP.0)];
+            self.values[usize::from(RSP.0)] = Known { delta: old.delta.wrapping_add(i64::from(stack)), ..old };
+            return;
+        }
+        if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
+            self.step_pointers(inst, &before);
+            return;
+        }
+        let Some(target) = target else { return };
+        if inst.op0_kind() != OpKind::Register {
+            return;
+        }
+        let old = before[usize::from(target.0)];
+        let constant = |op: u32| {
+            let is_imm = !matches!(inst.op_kind(op), OpKind::Register | OpKind::Memory);
+            is_imm.then(|| inst.try_immediate(op).ok()).flatten().map(|c| c as i64)
+        };
+        let new = match inst.mnemonic() {
+            Mnemonic::Add if inst.op_count() == 2 => constant(1).map(|c| Known { delta: old.delta.wrapping_add(c), ..old }),
+            Mnemonic::Sub if inst.op_count() == 2 => constant(1).map(|c| Known { delta: old.delta.wrapping_sub(c), ..old }),
+            Mnemonic::Inc => Some(Known { delta: old.delta.wrapping_add(1), ..old }),
+            Mnemonic::Dec => Some(Known { delta: old.delta.wrapping_sub(1), ..old }),
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => gpr64(inst.op1_register()).map(|r| before[usize::from(r.0)]),
+            Mnemonic::Lea if inst.memory_index() == Register::None => gpr64(inst.memory_base()).map(|r| {
+                let base = before[usize::from(r.0)];
+                Known { delta: base.delta.wrapping_add(inst.memory_displacement64() as i64), ..base }
+            }),
+            _ => None,
+        };
+        if let Some(new) = new {
+            self.values[usize::from(target.0)] = new;
+        }
+    }
+
+    fn step_pointers(&mut self, inst: &Instruction, before: &[Known; 16]) {
+        for op in 0..inst.op_count() {
+            let r = match inst.op_kind(op) {
+                OpKind::MemorySegRSI => 6,
+                OpKind::MemoryESRDI => 7,
+                _ => continue,
+            };
+            let size = inst.memory_size().size() as i64;
+            self.values[r] = Known { delta: before[r].delta.wrapping_add(size), ..before[r] };
+        }
+    }
+
+    fn add_record(&mut self, at: InsnId, after: bool, payload: Payload, slots: u8, held: Held) -> u8 {
+        self.region.records.push(RecordPlan { at, after, payload, slots });
+        self.held.push(held);
+        self.slots += usize::from(slots);
+        (self.region.records.len() - 1) as u8
+    }
+
+    /// A record that holds the register, or its symbol plus another constant: `(record, what to add)`.
+    fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
+        if self.options.naive {
+            return None;
+        }
+        let now = self.value(r);
+        self.held.iter().enumerate().find_map(|(i, h)| match h {
+            Held::Register(k) if k.symbol == now.symbol => Some((i as u8, now.delta.wrapping_sub(k.delta))),
+            _ => None,
+        })
+    }
+
+    fn register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
+        match self.find_register(r) {
+            Some(found) => found,
+            None => (self.new_register(at, r), 0),
+        }
+    }
+
+    fn new_register(&mut self, at: InsnId, r: Gpr) -> u8 {
+        let now = self.value(r);
+        self.add_record(at, false, Payload::Reg(r), 1, Held::Register(now))
+    }
+
+    /// Makes or finds the records for an address.
+    fn address(&mut self, at: InsnId, place: &Place, can_address: bool) -> Result<Formula, u8> {
+        if place.segment == Segment::Gs {
+            return Err(reason::SEGMENT);
+        }
+        if place.segment == Segment::Fs || place.addr32 {
+            if !can_address {
+                return Err(reason::NO_REGISTER);
+            }
+            let a = self.add_record(at, false, Payload::Address, 1, Held::Other);
+            let flags = if place.addr32 { SiteFlags::ADDR32 } else { 0 };
+            return Ok(Formula { a, flags, ..Formula::NONE });
+        }
+        let disp = place.disp;
+        Ok(match (place.base, place.index) {
+            (None, None) => Formula { disp, flags: SiteFlags::STATIC, ..Formula::NONE },
+            (Some(base), None) => {
+                let (a, add) = self.register(at, base);
+                Formula { a, disp: disp.wrapping_add(add), ..Formula::NONE }
+            }
+            (None, Some(index)) => {
+                let (b, add) = self.register(at, index);
+                let disp = disp.wrapping_add(add.wrapping_mul(i64::from(place.scale)));
+                Formula { b, scale: place.scale, disp, ..Formula::NONE }
+            }
+            (Some(base), Some(index)) => self.two_registers(at, place, base, index, can_address),
+        })
+    }
+
+    fn two_registers(&mut self, at: InsnId, place: &Place, base: Gpr, index: Gpr, can_address: bool) -> Formula {
+        let scale = place.scale;
+        let (vb, vi) = (self.value(base), self.value(index));
+        let total = place.disp.wrapping_add(vb.delta).wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
+        let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
+            Held::Sum { base, index, scale: s, delta } if base == vb.symbol && index == vi.symbol && s == scale => {
+                Some((i as u8, total.wrapping_sub(delta)))
+            }
+            _ => None,
+        });
+        if let Some((a, disp)) = shared.filter(|_| !self.options.naive) {
+            return Formula { a, disp, ..Formula::NONE };
+        }
+        let parts_known = self.find_register(base).is_some() || self.find_register(index).is_some() || vb.symbol == vi.symbol;
+        if can_address && !parts_known {
+            let held = Held::Sum { base: vb.symbol, index: vi.symbol, scale, delta: total };
+            let a = self.add_record(at, false, Payload::Address, 1, held);
+            return Formula { a, ..Formula::NONE };
+        }
+        let (a, add_a) = self.register(at, base);
+        let (b, add_b) = self.register(at, index);
+        let disp = place.disp.wrapping_add(add_a).wrapping_add(add_b.wrapping_mul(i64::from(scale)));
+        Formula { a, b, scale, disp, flags: 0 }
+    }
+
+    fn instruction(
+        &mut self,
+        at: InsnId,
+        insn: &Insn,
+        own: Option<Gpr>,
+        list: &Accesses,
+        gathers: &mut Vec<GatherPlan>,
+        mut classify: impl FnMut(usize, &Access) -> Class,
+    ) {
+        let pt = self.options.flavour == abi::FLAVOUR_PT;
+        let free = insn.dead != crate::ir::RegSet::EMPTY;
+        let can_address = !pt || free || own.is_some();
+        // A count is recorded once for both operands of a comparing string instruction, after both pointers.
+        let mut count = None;
+        let repeats = list.iter().any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
+        let mut pointers = [None; 2];
+        if repeats && !self.backward {
+            for (n, access) in list.iter().enumerate() {
+                if let Form::Repeated { pointer, .. } = access.form
+                    && (access.read || self.options.stores)
+                {
+                    pointers[n] = Some(self.register(at, pointer));
+                }
+            }
+            let until = list.iter().any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
+            count = Some(if until {
+                let b = self.new_register(at, COUNT);
+                self.add_record(at, true, Payload::Reg(COUNT), 1, Held::Other);
+                (b, 0)
+            } else {
+                self.register(at, COUNT)
+            });
+        }
+        for (n, access) in list.iter().enumerate() {
+            for store in [false, true] {
+                let wanted = if store { access.write && self.options.stores } else { access.read };
+                if !wanted {
+                    continue;
+                }
+                let class = classify(n, access);
+                let mut site = SitePlan {
+                    insn: at,
+                    class: class.class,
+                    kind: SiteKind::Plain,
+                    flags: 0,
+                    reason: reason::NONE,
+                    size: access.size,
+                    stride: class.stride.unwrap_or(0),
+                    a: NO_RECORD,
+                    b: NO_RECORD,
+                    scale: 1,
+                    disp: 0,
+                };
+                if class.stride.is_some() {
+                    site.flags |= SiteFlags::STRIDE_KNOWN;
+                }
+                if store {
+                    site.flags |= SiteFlags::STORE;
+                }
+                if access.read && access.write {
+                    site.flags |= SiteFlags::RMW;
+                }
+                let can_address = can_address && (free || !pt || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
+                let outcome = self.formula(at, &insn.inst, access, &mut site, (pointers[n], count), can_address, gathers);
+                match outcome {
+                    Ok(f) => {
+                        (site.a, site.b, site.scale, site.disp) = (f.a, f.b, f.scale, f.disp);
+                        site.flags |= f.flags;
+                    }
+                    Err(why) => {
+                        site.flags |= SiteFlags::UNRECORDED;
+                        site.reason = why;
+                    }
+                }
+                self.region.sites.push(site);
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one caller; the parts of one site")]
+    fn formula(
+        &mut self,
+        at: InsnId,
+        inst: &Instruction,
+        access: &Access,
+        site: &mut SitePlan,
+        (pointer, count): (Option<(u8, i64)>, Option<(u8, i64)>),
+        can_address: bool,
+        gathers: &mut Vec<GatherPlan>,
+    ) -> Result<Formula, u8> {
+        if access.size == 0 {
+            return Err(reason::UNSUPPORTED);
+        }
+        match access.form {
+            Form::Plain(place) => {
+                let is_static = place.base.is_none() && place.index.is_none() && place.segment == Segment::Flat && !place.addr32;
+                let store = site.flags & SiteFlags::STORE != 0;
+                if place.segment != Segment::Gs && (site.class == CLASS_CONSTANT && !store || is_static) {
+                    self.waiting.push(Waiting { site: self.region.sites.len(), place, insn: at, can_address });
+                    let flags = if is_static { SiteFlags::STATIC } else { 0 };
+                    let disp = if is_static { place.disp } else { 0 };
+                    return Ok(Formula { flags, disp, ..Formula::NONE });
+                }
+                self.address(at, &place, can_address)
+            }
+            Form::Step { .. } | Form::Repeated { .. } if self.backward => Err(reason::DIRECTION),
+            Form::Step { pointer } => self.address(at, &Place::at(pointer), can_address),
+            Form::Repeated { until, .. } => {
+                let (Some((a, add)), Some((b, add_b))) = (pointer, count) else { return Err(reason::UNSUPPORTED) };
+                if add_b != 0 {
+                    return Err(reason::UNSUPPORTED);
+                }
+                site.kind = if until { SiteKind::StringUntil } else { SiteKind::String };
+                Ok(Formula { a, b, disp: add, ..Formula::NONE })
+            }
+            Form::Table => {
+                site.kind = SiteKind::Xlat;
+                let (a, add) = self.register(at, RBX);
+                let (b, add_b) = self.register(at, RAX);
+                if add_b == 0 { Ok(Formula { a, b, disp: add, ..Formula::NONE }) } else { Err(reason::UNSUPPORTED) }
+            }
+            Form::Bits { place, offset } => {
+                if place.segment != Segment::Flat || place.addr32 || !can_address && place.index.is_some() {
+                    return Err(if place.segment == Segment::Flat { reason::UNSUPPORTED } else { reason::SEGMENT });
+                }
+                site.kind = SiteKind::BitString;
+                let b = self.new_register(at, offset);
+                let f = if place.index.is_some() {
+                    let a = self.add_record(at, false, Payload::Address, 1, Held::Other);
+                    Formula { a, ..Formula::NONE }
+                } else {
+                    self.address(at, &place, can_address)?
+                };
+                Ok(Formula { b, ..f })
+            }
+            Form::Gather { place, .. } => self.gather(at, inst, place, site, gathers),
+            Form::Unknown => Err(reason::UNSUPPORTED),
+        }
+    }
+
+    fn gather(&mut self, at: InsnId, inst: &Instruction, place: Place, site: &mut SitePlan, gathers: &mut Vec<GatherPlan>) -> Result<Formula, u8> {
+        if place.segment != Segment::Flat {
+            return Err(reason::SEGMENT);
+        }
+        let index_bytes = inst.memory_index().size();
+        let masked = inst.op_mask() != Register::None;
+        let data = inst.op0_register();
+        if self.options.flavour == abi::FLAVOUR_PT || !data.is_vector_register() || site.size == 0 {
+            return Err(reason::UNSUPPORTED);
+        }
+        let wide = inst.is_vsib64();
+        let lanes = (data.size() / site.size as usize).min(index_bytes / if wide { 8 } else { 4 });
+        let mask_slots = if masked { 1 } else { data.size().div_ceil(16) };
+        let slots = 1 + index_bytes.div_ceil(16) + mask_slots;
+        site.kind = SiteKind::Gather;
+        if wide {
+            site.flags |= SiteFlags::INDEX64;
+        }
+        let mask_bytes = if masked { 0 } else { site.size as u8 };
+        gathers.push(GatherPlan { insn: at, lanes: lanes as u8, mask_bytes, index_bytes: index_bytes as u16 });
+        let a = self.add_record(at, false, Payload::Gather, slots as u8, Held::Other);
+        Ok(Formula { a, scale: place.scale, ..Formula::NONE })
+    }
+
+    /// Ends the region. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
+    fn close(&mut self, regions: &mut Vec<RegionPlan>) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut proxy = None;
+        if self.region.records.is_empty() {
+            for (n, w) in waiting.iter().enumerate() {
+                if self.make_proxy(w) {
+                    proxy = Some(n);
+                    break;
+                }
+            }
+        }
+        let alone = self.region.records.is_empty();
+        for (n, w) in waiting.iter().enumerate() {
+            let site = &mut self.region.sites[w.site];
+            if alone {
+                site.flags |= SiteFlags::UNRECORDED;
+                site.reason = reason::NO_REGISTER;
+            } else if proxy != Some(n) && site.class == CLASS_CONSTANT && site.flags & SiteFlags::STORE == 0 {
+                site.flags |= SiteFlags::IMPLIED;
+                self.region.implied_const += 1;
+            }
+        }
+        if !self.region.sites.is_empty() {
+            regions.push(std::mem::take(&mut self.region));
+        }
+        self.region = RegionPlan::default();
+        self.held.clear();
+        self.slots = 0;
+    }
+
+    /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.
+    fn make_proxy(&mut self, w: &Waiting) -> bool {
+        let place = &w.place;
+        let site = &mut self.region.sites[w.site];
+        let payload = match (place.base, place.index) {
+            _ if place.segment == Segment::Fs || place.addr32 => Payload::Address,
+            (None, None) => Payload::Nothing,
+            (Some(base), None) => {
+                site.disp = place.disp;
+                Payload::Reg(base)
+            }
+            _ => Payload::Address,
+        };
+        if payload == Payload::Address && !w.can_address {
+            return false;
+        }
+        if payload != Payload::Nothing {
+            site.a = 0;
+        }
+        if place.addr32 {
+            site.flags |= SiteFlags::ADDR32;
+        }
+        self.add_record(w.insn, false, payload, 1, Held::Other);
+        true
+    }
+}

@@ -1,0 +1,127 @@
+//! What an instruction does to the general purpose registers.
+//!
+//! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones keep (part of) the old value, so they
+//! clobber without killing. Facts come from iced, conditional accesses included; what an operating system or an unknown callee may read
+//! is added by [`crate::liveness`].
+
+use crate::ir::{Gpr, RegSet};
+use iced_x86::{InstructionInfo, OpAccess, Register};
+
+/// rax.
+pub const RAX: Gpr = Gpr(0);
+/// rcx.
+pub const RCX: Gpr = Gpr(1);
+/// rdx.
+pub const RDX: Gpr = Gpr(2);
+/// rbx.
+pub const RBX: Gpr = Gpr(3);
+/// rsp.
+pub const RSP: Gpr = Gpr(4);
+/// rbp.
+pub const RBP: Gpr = Gpr(5);
+/// rsi.
+pub const RSI: Gpr = Gpr(6);
+/// rdi.
+pub const RDI: Gpr = Gpr(7);
+/// r11.
+pub const R11: Gpr = Gpr(11);
+
+/// Every register.
+pub const ALL: RegSet = RegSet(0xffff);
+/// rax, rcx, rdx, rsi, rdi, r8–r11.
+pub const CALLER_SAVED: RegSet = RegSet(0x0fc7);
+/// rbx, r12–r15 (rsp and rbp are kept out of all of this).
+pub const CALLEE_SAVED: RegSet = RegSet(0xf008);
+
+/// The general purpose register that `register` is or is part of.
+pub fn gpr(register: Register) -> Option<Gpr> {
+    register.is_gpr().then(|| Gpr(register.full_register().number() as u8))
+}
+
+/// The same, for a full 64-bit register only.
+pub fn gpr64(register: Register) -> Option<Gpr> {
+    register.is_gpr64().then(|| Gpr(register.number() as u8))
+}
+
+/// Registers read, wholly replaced, and changed in any way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegUse {
+    /// Read, address registers included.
+    pub read: RegSet,
+    /// Always replaced as a whole.
+    pub kill: RegSet,
+    /// Possibly changed.
+    pub clobber: RegSet,
+}
+
+/// Sums up iced's list of used registers.
+pub fn reg_use(info: &InstructionInfo) -> RegUse {
+    let mut u = RegUse::default();
+    for used in info.used_registers() {
+        let register = used.register();
+        let Some(r) = gpr(register) else { continue };
+        let (read, write, sure) = match used.access() {
+            OpAccess::None | OpAccess::NoMemAccess => (false, false, false),
+            OpAccess::Read | OpAccess::CondRead => (true, false, false),
+            OpAccess::Write => (false, true, true),
+            OpAccess::CondWrite => (false, true, false),
+            OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true, false),
+        };
+        if read {
+            u.read = u.read.with(r);
+        }
+        if write {
+            u.clobber = u.clobber.with(r);
+        }
+        if sure && (register.is_gpr64() || register.is_gpr32()) {
+            u.kill = u.kill.with(r);
+        }
+    }
+    u.kill = RegSet(u.kill.0 & !u.read.0);
+    u
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    fn uses(bytes: &[u8]) -> RegUse {
+        let inst = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
+        assert!(!inst.is_invalid());
+        reg_use(InstructionInfoFactory::new().info(&inst))
+    }
+
+    #[test]
+    fn a_32_bit_write_replaces_the_whole_register() {
+        let u = uses(&[0x89, 0xd8]); // mov eax, ebx
+        assert_eq!((u.read, u.kill, u.clobber), (RegSet(1 << 3), RegSet(1), RegSet(1)));
+    }
+
+    #[test]
+    fn an_8_bit_write_keeps_the_rest() {
+        let u = uses(&[0xb0, 0x05]); // mov al, 5
+        assert_eq!((u.kill, u.clobber), (RegSet(0), RegSet(1)));
+    }
+
+    #[test]
+    fn a_conditional_move_keeps_the_old_value() {
+        let u = uses(&[0x48, 0x0f, 0x44, 0xc3]); // cmove rax, rbx
+        assert_eq!(u.kill, RegSet(0));
+        assert!(u.clobber.contains(RAX));
+        assert!(u.read.contains(RBX));
+    }
+
+    #[test]
+    fn a_repeated_string_instruction_may_do_nothing() {
+        let u = uses(&[0xf3, 0xa4]); // rep movsb
+        assert_eq!(u.kill, RegSet(0));
+        assert_eq!(u.read.0 & 0xc2, 0xc2);
+    }
+
+    #[test]
+    fn zero_extension_of_a_byte_kills_the_target() {
+        let u = uses(&[0x0f, 0xb6, 0xc8]); // movzx ecx, al
+        assert_eq!((u.read, u.kill), (RegSet(1), RegSet(2)));
+    }
+}

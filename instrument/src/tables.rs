@@ -1,0 +1,296 @@
+//! Jump tables, by slicing back from the indirect jump.
+//!
+//! The chain of blocks that lead to the jump with no other way in is executed symbolically. The jump's target then reads as `load8(T + 8·i)`
+//! or `A + sext(load4(T + 4·i))`, and the conditional branches on the chain bound `i`. A table is *certain* if such a bound exists and each entry
+//! inside it is an instruction of the same function. Everything less gives suspected targets only.
+//!
+//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read gigabytes away from its table.
+
+use crate::cfg::Graph;
+use crate::disasm::index_of;
+use crate::functions::Input;
+use crate::ir::{Insn, RegSet, TableForm};
+use crate::regs::{gpr, reg_use};
+use crate::symbolic::{Id, Machine, Value};
+use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpKind};
+use std::ops::Range;
+
+/// Blocks that are looked at before the jump's own.
+const CHAIN: usize = 12;
+/// No table is longer.
+const MAX_ENTRIES: u64 = 1 << 16;
+/// Entries that are read if the bound is unknown.
+const MAX_GUESSES: u64 = 4096;
+
+/// What is known about an indirect jump.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Index of the jump among the graph's instructions.
+    pub jump: usize,
+    /// Index of the instruction that loads the entry.
+    pub load: usize,
+    /// Address of the first entry.
+    pub table: u64,
+    /// Encoding.
+    pub form: TableForm,
+    /// Every target, in order, duplicates included.
+    pub targets: Vec<u64>,
+    /// The bound is certain and all targets are instructions of this function.
+    pub certain: bool,
+    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry inside the block.
+    pub copyable: bool,
+    /// Registers that hold something made from the entry when the jump executes.
+    pub tainted: RegSet,
+}
+
+impl Found {
+    /// Bytes of the table.
+    pub fn span(&self) -> Range<u64> {
+        let width = if self.form == TableForm::Absolute8 { 8 } else { 4 };
+        self.table..self.table.saturating_add(self.targets.len() as u64 * width)
+    }
+}
+
+/// Whether `inst` is an indirect near jump.
+pub fn is_indirect_jump(insn: &Insn) -> bool {
+    insn.inst.flow_control() == FlowControl::IndirectBranch
+}
+
+/// Looks at every indirect jump of the graph.
+pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (b, block) in graph.blocks.iter().enumerate() {
+        if is_indirect_jump(&graph.insns[block.insns.end as usize - 1]) {
+            found.extend(examine(graph, b, range, input, factory));
+        }
+    }
+    found
+}
+
+/// `upper[id] ≤ bound`.
+type Bounds = Vec<(Id, u64)>;
+
+fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory) -> Option<Found> {
+    let mut chain = vec![b];
+    let mut top = b;
+    while chain.len() < CHAIN
+        && !graph.blocks[top].external_entry
+        && let [pred] = graph.blocks[top].preds[..]
+        && !chain.contains(&(pred.0 as usize))
+    {
+        top = pred.0 as usize;
+        chain.push(top);
+    }
+    chain.reverse();
+    let mut machine = Machine::new();
+    let mut bounds = Bounds::new();
+    let jump = graph.blocks[b].insns.end as usize - 1;
+    for (i, &block) in chain.iter().enumerate() {
+        let insns = graph.blocks[block].insns.clone();
+        for at in insns.start as usize..insns.end as usize {
+            if at != jump {
+                machine.step(at, &graph.insns[at], factory);
+            }
+        }
+        if let Some(&next) = chain.get(i + 1) {
+            learn(graph, insns.end as usize - 1, next, &mut machine, &mut bounds);
+        }
+    }
+    let target = target_of(&mut machine, &graph.insns[jump], jump)?;
+    let shape = table_shape(&mut machine, target, &graph.insns, jump)?;
+    let count = bound(&machine, &bounds, shape.index).and_then(|k| k.checked_add(1)).filter(|&k| k <= MAX_ENTRIES);
+    Some(read_table(graph, range, input, jump, &shape, count, factory, graph.blocks[b].insns.start as usize))
+}
+
+/// What the conditional branch `last` says if control goes on at block `next`.
+fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
+    let insn = &graph.insns[last];
+    let Some(compared) = machine.compared else { return };
+    if insn.inst.flow_control() != FlowControl::ConditionalBranch {
+        return;
+    }
+    let to = graph.insns[graph.blocks[next].insns.start as usize].ip;
+    let fall = insn.ip + u64::from(insn.len);
+    let jump = insn.inst.near_branch_target();
+    if (to == fall) == (to == jump) {
+        return;
+    }
+    // The relation that holds between left and right.
+    use ConditionCode::{a, ae, b, be, e, ne};
+    let holds = match (insn.inst.condition_code(), to == jump) {
+        (a, true) | (be, false) => a,
+        (be, true) | (a, false) => be,
+        (ae, true) | (b, false) => ae,
+        (b, true) | (ae, false) => b,
+        (e, true) | (ne, false) => e,
+        _ => return,
+    };
+    let fact = match (machine.as_constant(compared.left), machine.as_constant(compared.right), holds) {
+        (None, Some(k), be | e) => Some((compared.left, k)),
+        (None, Some(k), b) => k.checked_sub(1).map(|k| (compared.left, k)),
+        (Some(k), None, ae | e) => Some((compared.right, k)),
+        (Some(k), None, a) => k.checked_sub(1).map(|k| (compared.right, k)),
+        _ => None,
+    };
+    bounds.extend(fact);
+}
+
+/// The greatest value that `id` can have.
+fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
+    let known = bounds
+        .iter()
+        .filter(|b| b.0 == id || matches!(*machine.value(b.0), Value::Zext(inner, 32) if inner == id))
+        .map(|b| b.1)
+        .min();
+    let structural = match *machine.value(id) {
+        Value::Zext(_, 8) => Some(0xff),
+        Value::Zext(_, 16) => Some(0xffff),
+        Value::Load(_, 1, ..) => Some(0xff),
+        Value::Load(_, 2, ..) => Some(0xffff),
+        Value::And(inner, m) => Some(bound(machine, bounds, inner).map_or(m, |k| k.min(m))),
+        Value::Shr(inner, k) if k < 64 => bound(machine, bounds, inner).map(|b| b >> k),
+        _ => None,
+    };
+    let through = match *machine.value(id) {
+        Value::Zext(inner, bits) => bound(machine, bounds, inner).filter(|&k| bits >= 32 || k < 1 << bits),
+        // The signed reading equals the unsigned one if the bound has no sign bit.
+        Value::Sext(inner, bits) => {
+            let as_zext = bounds.iter().filter(|b| matches!(*machine.value(b.0), Value::Zext(i, z) if i == inner && z == bits));
+            let inner = bound(machine, bounds, inner);
+            as_zext.map(|b| b.1).chain(inner).min().filter(|&k| bits < 64 && k < 1 << (bits - 1))
+        }
+        _ => None,
+    };
+    [known, structural, through].into_iter().flatten().min()
+}
+
+/// The jump's target address as a value.
+fn target_of(machine: &mut Machine, insn: &Insn, jump: usize) -> Option<Id> {
+    match insn.inst.op0_kind() {
+        OpKind::Register => Some(machine.reg(gpr(insn.inst.op0_register())?)),
+        OpKind::Memory => {
+            if insn.inst.memory_size().size() != 8 || insn.inst.segment_prefix() != iced_x86::Register::None {
+                return None;
+            }
+            machine.jump_load(&insn.inst, jump)
+        }
+        _ => None,
+    }
+}
+
+struct Shape {
+    load: usize,
+    table: u64,
+    form: TableForm,
+    index: Id,
+}
+
+fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -> Option<Shape> {
+    let (anchor, terms) = machine.sum_of(target);
+    let [(term, 1)] = terms[..] else { return None };
+    let (load, form, width) = match *machine.value(term) {
+        Value::Load(_, 8, ..) if anchor == 0 => (term, TableForm::Absolute8, 8),
+        Value::Sext(inner, 32) if anchor != 0 => (inner, TableForm::Relative { anchor }, 4),
+        _ => return None,
+    };
+    let Value::Load(address, bytes, insn, _) = *machine.value(load) else { return None };
+    if u64::from(bytes) != width || insn == 0 || insn as usize - 1 > jump || insn as usize > insns.len() {
+        return None;
+    }
+    let (table, terms) = machine.sum_of(address);
+    let [(index, factor)] = terms[..] else { return None };
+    (factor == width).then_some(Shape { load: insn as usize - 1, table, form, index })
+}
+
+#[allow(clippy::too_many_arguments, reason = "one caller; the parts of one question")]
+fn read_table(
+    graph: &Graph,
+    range: &Range<u64>,
+    input: &Input,
+    jump: usize,
+    shape: &Shape,
+    count: Option<u64>,
+    factory: &mut InstructionInfoFactory,
+    block_start: usize,
+) -> Found {
+    let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
+    let mut targets = Vec::new();
+    let mut all_inside = count.is_some();
+    let mut relocated = false;
+    for i in 0..count.unwrap_or(MAX_GUESSES) {
+        let Some((target, reloc)) = entry(input, shape, i) else {
+            all_inside = false;
+            break;
+        };
+        relocated |= reloc;
+        if !inside(target) {
+            all_inside = false;
+            // A target in another function (a cold part) does not end the table; anything else does.
+            if count.is_none() || !input.is_code(target) {
+                break;
+            }
+        }
+        targets.push(target);
+    }
+    let read_only = input.segment_at(shape.table).is_some_and(|s| !s.writable);
+    let tainted = taint(graph, shape.load, jump, block_start, factory);
+    Found {
+        jump,
+        load: shape.load,
+        table: shape.table,
+        form: shape.form,
+        certain: all_inside,
+        copyable: all_inside && read_only && !relocated && tainted.is_some() && !targets.is_empty(),
+        tainted: tainted.unwrap_or_default(),
+        targets,
+    }
+}
+
+/// Entry `i` of the table, and whether a relocation makes it.
+fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
+    match shape.form {
+        TableForm::Relative { anchor } => {
+            let bytes = input.bytes_at(shape.table.checked_add(i.checked_mul(4)?)?)?.first_chunk::<4>()?;
+            Some((anchor.wrapping_add(i32::from_le_bytes(*bytes) as u64), false))
+        }
+        TableForm::Absolute8 => {
+            let at = shape.table.checked_add(i.checked_mul(8)?)?;
+            let bytes = input.bytes_at(at)?.first_chunk::<8>()?;
+            if let Ok(found) = input.relative_targets.binary_search_by_key(&at, |t| t.0) {
+                return Some((input.relative_targets[found].1, true));
+            }
+            input.relocated.binary_search(&at).is_err().then(|| (u64::from_le_bytes(*bytes), false))
+        }
+    }
+}
+
+/// Registers that hold something made from the entry at the jump; `None` if it is used for anything else than
+/// that, or loaded in another block.
+fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &mut InstructionInfoFactory) -> Option<RegSet> {
+    if load == jump {
+        return Some(RegSet::EMPTY);
+    }
+    if load < block_start || load > jump {
+        return None;
+    }
+    let mut tainted = RegSet::EMPTY.with(gpr(graph.insns[load].inst.op0_register())?);
+    for insn in &graph.insns[load + 1..jump] {
+        let inst = &insn.inst;
+        if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            return None;
+        }
+        let u = reg_use(factory.info(inst));
+        if u.read.0 & tainted.0 == 0 {
+            tainted = RegSet(tainted.0 & !u.kill.0);
+            continue;
+        }
+        let plain = matches!(inst.mnemonic(), Mnemonic::Add | Mnemonic::Mov | Mnemonic::Movsxd | Mnemonic::Cdqe | Mnemonic::Lea)
+            && (inst.op_count() == 0 || inst.op0_kind() == OpKind::Register)
+            && (inst.mnemonic() == Mnemonic::Lea || (0..inst.op_count()).all(|o| inst.op_kind(o) != OpKind::Memory));
+        if !plain {
+            return None;
+        }
+        tainted = RegSet(tainted.0 | u.clobber.0);
+    }
+    Some(tainted)
+}
