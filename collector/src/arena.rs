@@ -1,0 +1,641 @@
+//! The memory that recorder and traced processes share, from the recorder's side.
+//!
+//! What makes this hard: the other side is a foreign process that runs at full speed, may die anywhere
+//! and may scribble over all of it. So this module is the only one that touches the mapping. It makes no
+//! references to plain fields in it (only to atomics), reads numbers with volatile accesses, copies
+//! records out before anybody looks at them, and checks every range against the sizes that the
+//! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
+//! nobody can shrink it under the mapping.
+
+use crate::runtime_image::{fd_path, memfd, seal};
+use crate::shared::{
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, RING_OFFSET,
+    VERSION, chunk_offset, count, slot_offset, stride,
+};
+use mgz_annotations_schema::abi::Slot;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Bytes of a record slot.
+pub const SLOT: u64 = 16;
+/// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
+pub const MAX_WINDOW: u64 = 1 << 20;
+/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it, small
+/// enough to stay in the caches on its way from program to recorder.
+const FULL_CHUNK: u64 = 256 << 10;
+/// Least physical size of a ring, bytes.
+const MIN_RING: u64 = 256 << 10;
+
+/// What the traced processes are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `MODE_*`.
+    pub mode: u32,
+    /// Records from window end to window end; 0 outside `ring`.
+    pub period: u64,
+    /// Records in a window; 0 outside `ring`.
+    pub window: u64,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Bytes of a ring; 0 outside `ring`.
+    pub ring_bytes: u64,
+}
+
+impl Settings {
+    /// Nothing is recorded; the layout is that of `full`.
+    pub fn off() -> Settings {
+        Settings { mode: MODE_OFF, ..Settings::full() }
+    }
+
+    /// Every record is kept.
+    pub fn full() -> Settings {
+        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0 }
+    }
+
+    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
+    pub fn ring(period: u64, window: u64) -> Option<Settings> {
+        if window == 0 || window > MAX_WINDOW || period < window {
+            return None;
+        }
+        let bytes = window * SLOT;
+        Some(Settings {
+            mode: MODE_RING,
+            period,
+            window,
+            chunk_bytes: bytes.next_multiple_of(PAGE as u64),
+            ring_bytes: (4 * bytes).max(MIN_RING).next_power_of_two(),
+        })
+    }
+
+    fn stride(&self) -> u64 {
+        stride(self.ring_bytes, self.chunk_bytes)
+    }
+}
+
+/// The mapped file.
+pub struct Arena {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+    length: usize,
+    settings: Settings,
+}
+
+// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are atomic,
+// volatile, or copies of ranges whose content is not relied upon.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `new` mapped; no view outlives the Arena (they borrow it).
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+/// A row of the module table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// `MODULE_*`.
+    pub result: u32,
+    /// Process id.
+    pub pid: u32,
+    /// First record id.
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// Load bias.
+    pub bias: u64,
+    /// Identity of the sidecar.
+    pub sidecar_id: [u8; 16],
+    /// Path.
+    pub path: Vec<u8>,
+    /// Path of the sidecar.
+    pub sidecar: Vec<u8>,
+}
+
+impl Arena {
+    /// Makes the file and writes the settings.
+    pub fn new(settings: Settings) -> io::Result<Arena> {
+        let fd = memfd(c"mgz-arena")?;
+        let length = slot_offset(MAX_THREADS, settings.stride());
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
+        let (size, length) = (i64::try_from(length).map_err(|_| too_large())?, usize::try_from(length).map_err(|_| too_large())?);
+        // SAFETY: an integer call on our own descriptor.
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), size) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        seal(&fd, libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping of a file of this length.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
+        let arena = Arena { fd, base, length, settings };
+        let header = arena.header();
+        // SAFETY: the header lies in the fresh mapping, which nobody else knows of yet.
+        unsafe {
+            (*header).version = VERSION;
+            (*header).mode = settings.mode;
+            (*header).recorder = std::process::id();
+            (*header).period = settings.period;
+            (*header).window = settings.window;
+            (*header).chunk_bytes = settings.chunk_bytes;
+            (*header).ring_bytes = settings.ring_bytes;
+            (*header).stride = settings.stride();
+            (*header).magic = MAGIC;
+        }
+        Ok(arena)
+    }
+
+    /// The path by which traced processes open this memory.
+    pub fn path(&self) -> String {
+        fd_path(&self.fd)
+    }
+
+    /// What was written into the header at the start.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn header(&self) -> *mut Header {
+        self.base.as_ptr().cast()
+    }
+
+    /// Tells all traced threads to end recording.
+    pub fn stop(&self) {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.header()).stop }.store(1, Ordering::Release);
+    }
+
+    /// What the runtime has counted, see `shared::count`.
+    pub fn counter(&self, number: usize) -> u64 {
+        // SAFETY: an array of atomics in the mapping; the index is checked.
+        unsafe { &(*self.header()).counters }.get(number).map_or(0, |c| c.load(Ordering::Relaxed))
+    }
+
+    /// Number of thread slots that were ever tried, from the first on.
+    pub fn slots_tried(&self) -> usize {
+        usize::try_from(self.counter(count::NEXT_SLOT)).unwrap_or(MAX_THREADS).min(MAX_THREADS)
+    }
+
+    fn doorbell_word(&self) -> &AtomicU32 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.header()).doorbell }
+    }
+
+    /// The doorbell's value; changes with every chunk that is published.
+    pub fn doorbell(&self) -> u32 {
+        self.doorbell_word().load(Ordering::Acquire)
+    }
+
+    /// Waits until the doorbell's value is not `seen`, at most for `patience`.
+    pub fn wait_doorbell(&self, seen: u32, patience: Duration) {
+        futex_wait(self.doorbell_word(), seen, patience);
+    }
+
+    /// Wakes all who wait at the doorbell.
+    pub fn ring_doorbell(&self) {
+        self.doorbell_word().fetch_add(1, Ordering::Release);
+        futex_wake(self.doorbell_word());
+    }
+
+    /// A complete row of the module table, or `None` if there is none at this place yet.
+    pub fn module(&self, index: usize) -> Option<Row> {
+        if index >= MAX_MODULES {
+            return None;
+        }
+        // SAFETY: the row lies in the mapping (index checked). Only an atomic is referred to; plain fields are
+        // copied by volatile reads, and every bit pattern is a value of theirs.
+        unsafe {
+            let row = &raw mut (*self.header()).modules[index];
+            if (*row).ready.load(Ordering::Acquire) != 1 {
+                return None;
+            }
+            Some(Row {
+                result: (&raw const (*row).result).read_volatile(),
+                pid: (&raw const (*row).pid).read_volatile(),
+                id_first: (&raw const (*row).id_first).read_volatile(),
+                id_count: (&raw const (*row).id_count).read_volatile(),
+                bias: (&raw const (*row).bias).read_volatile(),
+                sidecar_id: (&raw const (*row).sidecar_id).read_volatile(),
+                path: until_zero((&raw const (*row).path).read_volatile()),
+                sidecar: until_zero((&raw const (*row).sidecar).read_volatile()),
+            })
+        }
+    }
+
+    /// A thread slot. Panics if there is none with this number.
+    pub fn slot(&self, index: usize) -> ThreadSlot<'_> {
+        assert!(index < MAX_THREADS, "thread slot {index}");
+        let offset = slot_offset(index, self.settings.stride()) as usize;
+        debug_assert!(offset >= HEADER_BYTES && offset + self.settings.stride() as usize <= self.length);
+        // SAFETY: the file has MAX_THREADS slots of this stride behind the header.
+        let start = unsafe { self.base.as_ptr().add(offset) };
+        ThreadSlot { arena: self, start }
+    }
+}
+
+fn until_zero(bytes: [u8; PATH_BYTES]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|&b| b != 0).collect()
+}
+
+/// A thread slot's numbers, as they were at one moment; any of them may be nonsense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// See [`Control::cursor`].
+    pub cursor: u64,
+    /// See [`Control::self_addr`].
+    pub self_addr: u64,
+    /// See [`Control::pid`].
+    pub pid: u32,
+    /// See [`Control::tid`].
+    pub tid: u32,
+    /// See [`Control::base`].
+    pub base: u64,
+    /// See [`Control::guard`].
+    pub guard: u64,
+    /// See [`Control::ring_start`].
+    pub ring_start: u64,
+    /// See [`Control::slots_before`].
+    pub slots_before: u64,
+    /// See [`Control::period_before`].
+    pub period_before: u64,
+    /// See [`Control::begin_ns`].
+    pub begin_ns: u64,
+    /// See [`Control::published`].
+    pub published: u64,
+}
+
+/// One thread's part of the file.
+#[derive(Clone, Copy)]
+pub struct ThreadSlot<'a> {
+    arena: &'a Arena,
+    start: *mut u8,
+}
+
+impl<'a> ThreadSlot<'a> {
+    fn control(self) -> *mut Control {
+        self.start.cast()
+    }
+
+    fn state_word(self) -> &'a AtomicU32 {
+        // SAFETY: an atomic in the mapping, which the arena keeps.
+        unsafe { &(*self.control()).state }
+    }
+
+    /// FREE, LIVE, CLOSING, or nonsense.
+    pub fn state(self) -> u32 {
+        self.state_word().load(Ordering::Acquire)
+    }
+
+    /// Changes the state if it is `from`; tells whether it was.
+    pub fn change_state(self, from: u32, to: u32) -> bool {
+        self.state_word().compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Number of chunks published.
+    pub fn published(self) -> u64 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.control()).published }.load(Ordering::Acquire)
+    }
+
+    /// Tells the owner how many chunks were drained.
+    pub fn set_drained(self, drained: u64) {
+        // SAFETY: an atomic in the mapping.
+        let word = unsafe { &(*self.control()).drained };
+        word.store(drained as u32, Ordering::Release);
+        futex_wake(word);
+    }
+
+    /// The owner's numbers.
+    pub fn snapshot(self) -> Snapshot {
+        let c = self.control();
+        let published = self.published();
+        // SAFETY: volatile reads of plain integers in the mapping.
+        unsafe {
+            Snapshot {
+                cursor: (&raw const (*c).cursor).read_volatile(),
+                self_addr: (&raw const (*c).self_addr).read_volatile(),
+                pid: (&raw const (*c).pid).read_volatile(),
+                tid: (&raw const (*c).tid).read_volatile(),
+                base: (&raw const (*c).base).read_volatile(),
+                guard: (&raw const (*c).guard).read_volatile(),
+                ring_start: (&raw const (*c).ring_start).read_volatile(),
+                slots_before: (&raw const (*c).slots_before).read_volatile(),
+                period_before: (&raw const (*c).period_before).read_volatile(),
+                begin_ns: (&raw const (*c).begin_ns).read_volatile(),
+                published,
+            }
+        }
+    }
+
+    /// What the owner says of the chunk in a place of the queue.
+    pub fn chunk(self, place: usize) -> ChunkInfo {
+        // SAFETY: a volatile read of plain integers in the mapping; the place is kept in range.
+        unsafe { (&raw const (*self.control()).chunks[place % CHUNKS]).read_volatile() }
+    }
+
+    /// Copies slots out of a chunk into `out`, which is cleared first. Returns false, and copies nothing, if the
+    /// chunk has no such slots.
+    #[must_use]
+    pub fn copy_chunk(self, place: usize, offset: u64, slots: u64, out: &mut Vec<Slot>) -> bool {
+        out.clear();
+        let Settings { chunk_bytes, ring_bytes, .. } = self.arena.settings;
+        let fits = slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
+        if fits {
+            self.append(chunk_offset(place % CHUNKS, ring_bytes, chunk_bytes) + offset, slots, out);
+        }
+        fits
+    }
+
+    /// Copies the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
+    /// into `out`, which is cleared first. Returns false if the ring is too small for that.
+    #[must_use]
+    pub fn copy_ring(self, end: u64, slots: u64, out: &mut Vec<Slot>) -> bool {
+        out.clear();
+        let ring = self.arena.settings.ring_bytes;
+        if slots > ring / SLOT || slots > end / SLOT || !end.is_multiple_of(SLOT) {
+            return false;
+        }
+        let begin = (end - slots * SLOT) % ring;
+        let first = slots.min((ring - begin) / SLOT);
+        self.append(RING_OFFSET + begin, first, out);
+        self.append(RING_OFFSET, slots - first, out);
+        true
+    }
+
+    /// Appends slots at an offset inside this thread slot.
+    fn append(self, offset: u64, slots: u64, out: &mut Vec<Slot>) {
+        assert!(offset + slots * SLOT <= self.arena.settings.stride(), "copy out of a thread slot");
+        let (offset, slots) = (offset as usize, slots as usize);
+        out.reserve(slots);
+        // SAFETY: the source lies in this thread slot (asserted); the target was just reserved and does not
+        // overlap. Bytes are copied, so alignment does not matter; another process may change them meanwhile, and
+        // any bytes are a valid Slot.
+        unsafe {
+            let target = out.as_mut_ptr().add(out.len());
+            std::ptr::copy_nonoverlapping(self.start.add(offset), target.cast::<u8>(), slots * size_of::<Slot>());
+            out.set_len(out.len() + slots);
+        }
+    }
+
+    /// Forgets the dead owner: zero in all fields that describe it. The state is not changed.
+    pub fn reset(self) {
+        let c = self.control();
+        // SAFETY: volatile writes of plain integers in the mapping; the owner is gone.
+        unsafe {
+            for field in [
+                &raw mut (*c).cursor,
+                &raw mut (*c).self_addr,
+                &raw mut (*c).base,
+                &raw mut (*c).guard,
+                &raw mut (*c).ring_start,
+                &raw mut (*c).slots_before,
+                &raw mut (*c).period_before,
+                &raw mut (*c).begin_ns,
+            ] {
+                field.write_volatile(0);
+            }
+            (&raw mut (*c).pid).write_volatile(0);
+            (&raw mut (*c).tid).write_volatile(0);
+            (*c).published.store(0, Ordering::Release);
+            (*c).drained.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Waits while `word` is `value`. Not private: the word is shared between processes.
+fn futex_wait(word: &AtomicU32, value: u32, patience: Duration) {
+    let time = libc::timespec { tv_sec: patience.as_secs() as libc::time_t, tv_nsec: patience.subsec_nanos().into() };
+    // SAFETY: the word and the timeout live across the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time, 0, 0) };
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word lives across the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX, 0, 0, 0) };
+}
+
+/// The other side, for tests: what the runtime does, without its speed.
+#[cfg(test)]
+pub(crate) mod producer {
+    use super::*;
+    use crate::shared::{FREE, LIVE, ModuleRow};
+
+    /// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the control
+    /// page claims to be.
+    pub struct Producer<'a> {
+        arena: &'a Arena,
+        slot: ThreadSlot<'a>,
+        pub pid: u32,
+        pub tid: u32,
+        written: u64,
+    }
+
+    pub const SELF: u64 = 0x5000_0000;
+    pub const LAP: u64 = 1 << 22;
+
+    impl<'a> Producer<'a> {
+        /// Claims the next slot as the runtime does.
+        pub fn claim(arena: &'a Arena, pid: u32, tid: u32) -> Producer<'a> {
+            let header = arena.header();
+            // SAFETY: an atomic in the mapping.
+            let next = unsafe { &(*header).counters[count::NEXT_SLOT] };
+            loop {
+                let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
+                if slot.change_state(FREE, LIVE) {
+                    let mut producer = Producer { arena, slot, pid, tid, written: 0 };
+                    producer.control(|c| (c.pid, c.tid, c.self_addr, c.ring_start) = (pid, tid, SELF, SELF + PAGE as u64));
+                    producer.begin(0);
+                    return producer;
+                }
+            }
+        }
+
+        pub fn control<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+            // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain fields.
+            change(unsafe { &mut *self.slot.control() })
+        }
+
+        /// Starts a chunk (full) or a lap (ring) `lap_slots` before its end.
+        pub fn begin(&mut self, lap_slots: u64) {
+            let Settings { mode, chunk_bytes, .. } = *self.arena.settings();
+            let written = self.written;
+            self.control(|c| {
+                if mode == MODE_RING {
+                    c.guard = SELF + PAGE as u64 + LAP;
+                    c.base = c.guard - lap_slots * SLOT;
+                } else {
+                    let place = c.published.load(Ordering::Relaxed) % CHUNKS as u64;
+                    c.base = SELF + PAGE as u64 + place * (chunk_bytes + PAGE as u64);
+                    c.guard = c.base + chunk_bytes;
+                }
+                (c.cursor, c.slots_before, c.begin_ns) = (c.base, written, 1000 + written);
+            });
+        }
+
+        /// A byte address in this slot's part of the file for a made-up program address.
+        fn at(&self, address: u64) -> *mut u8 {
+            let Settings { mode, chunk_bytes, ring_bytes, .. } = *self.arena.settings();
+            let from = address - SELF - PAGE as u64;
+            let offset = if mode == MODE_RING {
+                RING_OFFSET + from % ring_bytes
+            } else {
+                let place = from / (chunk_bytes + PAGE as u64);
+                chunk_offset(place as usize, ring_bytes, chunk_bytes) + from % (chunk_bytes + PAGE as u64)
+            };
+            assert!(offset + SLOT <= self.arena.settings.stride());
+            // SAFETY: inside this thread slot.
+            unsafe { self.slot.start.add(offset as usize) }
+        }
+
+        /// Writes and commits a record. The place must be there (no guard page in tests).
+        pub fn record(&mut self, slot: Slot) {
+            let cursor = self.control(|c| c.cursor);
+            assert!(cursor < self.control(|c| c.guard));
+            // SAFETY: `at` gives 16 bytes in the mapping.
+            unsafe { self.at(cursor).cast::<Slot>().write_volatile(slot) };
+            self.control(|c| c.cursor += SLOT);
+            self.written += 1;
+        }
+
+        /// Publishes the chunk that is being written (full).
+        pub fn publish(&mut self, cause: u32) {
+            let (pid, tid) = (self.pid, self.tid);
+            let info = self.control(|c| {
+                let slots = ((c.cursor - c.base) / SLOT) as u32;
+                ChunkInfo {
+                    pid,
+                    tid,
+                    cause,
+                    slots,
+                    first_slot: c.slots_before,
+                    executed: c.slots_before + u64::from(slots),
+                    begin_ns: c.begin_ns,
+                    end_ns: c.begin_ns + 10,
+                    ..ChunkInfo::default()
+                }
+            });
+            self.announce(info);
+            self.begin(0);
+        }
+
+        /// Publishes the last `window` slots (ring) and starts a lap.
+        pub fn publish_window(&mut self, window: u64, lap_slots: u64) {
+            let (cursor, place) = self.control(|c| (c.cursor, c.published.load(Ordering::Relaxed) as usize % CHUNKS));
+            let Settings { chunk_bytes, ring_bytes, .. } = *self.arena.settings();
+            for i in 0..window {
+                let from = self.at(cursor - (window - i) * SLOT);
+                let to = chunk_offset(place, ring_bytes, chunk_bytes) + i * SLOT;
+                // SAFETY: a slot of the ring and a slot of the chunk, both in this thread slot.
+                unsafe { std::ptr::copy_nonoverlapping(from, self.slot.start.add(to as usize), SLOT as usize) };
+            }
+            let info = ChunkInfo {
+                pid: self.pid,
+                tid: self.tid,
+                slots: window as u32,
+                first_slot: self.written - window,
+                executed: self.written,
+                begin_ns: 1,
+                end_ns: 2,
+                ..ChunkInfo::default()
+            };
+            self.announce(info);
+            self.begin(lap_slots);
+        }
+
+        /// Puts a chunk into the queue, whatever it says.
+        pub fn announce(&mut self, info: ChunkInfo) {
+            self.control(|c| {
+                let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
+                c.chunks[place] = info;
+                c.published.fetch_add(1, Ordering::Release);
+            });
+            self.arena.ring_doorbell();
+        }
+
+        /// Waits until a chunk place is free, as the runtime does.
+        pub fn wait_for_place(&mut self) {
+            loop {
+                let (published, drained) = self.control(|c| (c.published.load(Ordering::Relaxed), c.drained.load(Ordering::Acquire)));
+                if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
+                    return;
+                }
+                // SAFETY: an atomic in the mapping.
+                futex_wait(unsafe { &(*self.slot.control()).drained }, drained, Duration::from_millis(50));
+            }
+        }
+
+        pub fn written(&self) -> u64 {
+            self.written
+        }
+    }
+
+    /// Adds a row to the module table.
+    pub fn tell_module(arena: &Arena, index: usize, path: &[u8], bias: u64) {
+        // SAFETY: a row in the mapping that only this test writes.
+        let row: &mut ModuleRow = unsafe { &mut (*arena.header()).modules[index] };
+        row.path[..path.len()].copy_from_slice(path);
+        row.bias = bias;
+        row.pid = 7;
+        row.ready.store(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_the_sizes_that_the_layout_asks_for() {
+        let ring = Settings::ring(1_000_000, 1000).unwrap();
+        assert_eq!((ring.chunk_bytes, ring.ring_bytes), (16384, 256 << 10));
+        let large = Settings::ring(10_000_000, 100_000).unwrap();
+        assert_eq!((large.chunk_bytes, large.ring_bytes), (1_601_536, 8 << 20));
+        for (period, window) in [(10, 0), (9, 10), (u64::MAX, MAX_WINDOW + 1)] {
+            assert_eq!(Settings::ring(period, window), None);
+        }
+        assert_eq!(Settings::full().chunk_bytes % PAGE as u64, 0);
+    }
+
+    #[test]
+    fn copies_outside_a_chunk_or_ring_are_refused() {
+        let arena = Arena::new(Settings::ring(1000, 300).unwrap()).unwrap();
+        let Settings { chunk_bytes, ring_bytes, .. } = *arena.settings();
+        let mut out = Vec::new();
+        let slot = arena.slot(MAX_THREADS - 1);
+        assert!(slot.copy_chunk(CHUNKS - 1, 0, chunk_bytes / SLOT, &mut out));
+        assert_eq!(out.len() as u64, chunk_bytes / SLOT);
+        assert!(!slot.copy_chunk(0, 1, chunk_bytes / SLOT, &mut out));
+        assert!(!slot.copy_chunk(0, u64::MAX, 1, &mut out));
+        assert!(!slot.copy_chunk(0, 0, u64::MAX, &mut out));
+        assert!(!slot.copy_ring(u64::MAX, 1, &mut out));
+        assert!(!slot.copy_ring(ring_bytes * 2, ring_bytes / SLOT + 1, &mut out));
+        assert!(!slot.copy_ring(16, 2, &mut out));
+        assert!(slot.copy_ring(ring_bytes * 2 + 16, 3, &mut out));
+        assert_eq!(out.len(), 3);
+    }
+
+    #[test]
+    fn the_file_cannot_be_shrunk_under_the_recorder() {
+        let arena = Arena::new(Settings::full()).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(arena.path()).unwrap();
+        assert!(file.set_len(0).is_err());
+    }
+
+    #[test]
+    fn modules_are_seen_when_they_are_ready() {
+        let arena = Arena::new(Settings::full()).unwrap();
+        assert_eq!(arena.module(0), None);
+        producer::tell_module(&arena, 0, b"/bin/app.inst", 0x5555_0000_0000);
+        let row = arena.module(0).unwrap();
+        assert_eq!((row.path.as_slice(), row.bias, row.pid), (&b"/bin/app.inst"[..], 0x5555_0000_0000, 7));
+        assert_eq!(arena.module(MAX_MODULES), None);
+    }
+}

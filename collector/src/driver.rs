@@ -1,0 +1,424 @@
+//! Runs a program under the software backend, from the start of the process to the last record on disk.
+//!
+//! Guarantees: the program's standard streams, signals, process group and status are its own; the
+//! recorder never blocks it for good; when the recorder dies, the program goes on unrecorded. Processes
+//! that outlive the program (daemons, background children) are recorded up to a short grace after its end, and
+//! that they were cut is told.
+
+use crate::arena::{Arena, MAX_WINDOW, Row, Settings};
+use crate::child;
+use crate::drain::{Drainer, KnownProcess, Tally};
+use crate::runtime_image::RuntimeImage;
+use crate::shared::{MAX_MODULES, count};
+use crate::signals::Signals;
+use mgz_annotations_schema::abi::Slot;
+use mgz_annotations_schema::spill::cause;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use crate::drain::ThreadSeen;
+pub use crate::note::instrumented_note;
+
+/// How often signals, modules and dead threads are looked for.
+const TICK: Duration = Duration::from_millis(20);
+/// How long processes that outlive the program are recorded.
+const GRACE: Duration = Duration::from_millis(200);
+/// How long a worker that has just been busy looks for more work before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+/// Longest sleep of a worker.
+const NAP: Duration = Duration::from_millis(20);
+/// More workers than this do not help: they all write to one disk.
+const MAX_WORKERS: usize = 16;
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing, with the runtime in place: the address layout is that of the other modes.
+    Off,
+    /// Every record.
+    Full,
+    /// The last records of each period.
+    Ring,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// What is recorded.
+    pub mode: Mode,
+    /// `ring`: records from window end to window end.
+    pub period: u64,
+    /// `ring`: records in a window.
+    pub window: u64,
+    /// Folder for the spill files; must exist.
+    pub spill_dir: PathBuf,
+    /// The file to execute; `PATH` is not searched.
+    pub program: PathBuf,
+    /// Its arguments, `argv[0]` included.
+    pub argv: Vec<OsString>,
+    /// Turn address randomization off for it.
+    pub no_aslr: bool,
+    /// Bound on the spill folder, bytes.
+    pub max_bytes: Option<u64>,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramStatus {
+    /// By `exit` with this status.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+}
+
+/// A module that a traced process has loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleSeen {
+    /// `shared::MODULE_*`: 0 if it is recorded.
+    pub result: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Its path.
+    pub path: PathBuf,
+    /// Run-time address minus link-time address.
+    pub bias: u64,
+    /// First record id.
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// Path of its sidecar.
+    pub sidecar: PathBuf,
+    /// Identity of its sidecar.
+    pub sidecar_id: [u8; 16],
+}
+
+impl From<Row> for ModuleSeen {
+    fn from(row: Row) -> Self {
+        let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+        let Row { result, pid, id_first, id_count, bias, sidecar_id, .. } = row;
+        ModuleSeen { result, pid, path: path(row.path), bias, id_first, id_count, sidecar: path(row.sidecar), sidecar_id }
+    }
+}
+
+/// Something that happened while the program runs.
+#[derive(Debug)]
+pub enum Event {
+    /// A module was loaded.
+    Module(ModuleSeen),
+    /// About every [`TICK`].
+    Progress {
+        /// Slots kept so far.
+        slots: u64,
+        /// Bytes of the spill folder.
+        bytes: u64,
+    },
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// How the program ended.
+    pub status: ProgramStatus,
+    /// Threads that recorded.
+    pub threads: Vec<ThreadSeen>,
+    /// Modules in the order in which they were met.
+    pub modules: Vec<ModuleSeen>,
+    /// What was lost, by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// Segments shorter than asked, by cause (in `full` only where something is missing).
+    pub truncated: BTreeMap<String, u64>,
+    /// Sentences for the user.
+    pub problems: Vec<String>,
+    /// From the program's start to its end.
+    pub wall: Duration,
+    /// From the program's start to the moment when the last record was in its spill file.
+    pub spill_done: Duration,
+    /// Bytes of the spill folder.
+    pub spill_bytes: u64,
+    /// Whether the recorder was asked to end (Ctrl-C, SIGTERM, …).
+    pub interrupted: bool,
+}
+
+/// Why a program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// There is no such file, or no such interpreter. Exit status 127.
+    #[error("{program}: not found")]
+    NotFound {
+        /// The program.
+        program: String,
+    },
+    /// The kernel refuses to execute it. Exit status 126.
+    #[error("{program}: cannot be executed: {error}")]
+    CannotExecute {
+        /// The program.
+        program: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The recorder itself failed. Exit status 125.
+    #[error("{what}: {error}")]
+    Own {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl DriverError {
+    /// The exit status by the convention of `env` and `timeout`.
+    pub fn exit_status(&self) -> i32 {
+        match self {
+            DriverError::NotFound { .. } => 127,
+            DriverError::CannotExecute { .. } => 126,
+            DriverError::Own { .. } => 125,
+        }
+    }
+}
+
+fn own(what: impl Into<String>) -> impl FnOnce(io::Error) -> DriverError {
+    let what = what.into();
+    move |error| DriverError::Own { what, error }
+}
+
+fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
+    match options.mode {
+        Mode::Off => Ok(Settings::off()),
+        Mode::Full => Ok(Settings::full()),
+        Mode::Ring => Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
+            what: format!("a window of {} records in a period of {}", options.window, options.period),
+            error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records and is not longer than the period")),
+        }),
+    }
+}
+
+fn start(options: &RunOptions, image: &RuntimeImage, arena: &Arena, signals: &Signals) -> Result<Child, DriverError> {
+    if options.no_aslr && !child::can_turn_aslr_off() {
+        return Err(own("address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)")(
+            io::ErrorKind::PermissionDenied.into(),
+        ));
+    }
+    let program = options.program.display().to_string();
+    let started = child::spawn(&options.program, &options.argv, options.no_aslr, &image.path(), &arena.path(), signals.inherited());
+    started.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => DriverError::NotFound { program },
+        // These come from fork.
+        Some(libc::EAGAIN | libc::ENOMEM) => own(format!("starting {program}"))(error),
+        _ => DriverError::CannotExecute { program, error },
+    })
+}
+
+/// Runs a program to its end and records it.
+///
+/// One at a time per process, since signal settings are per process.
+pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
+    let arena = Arena::new(settings(options)?).map_err(own("making the shared memory"))?;
+    let image = RuntimeImage::new().map_err(own("preparing the runtime"))?;
+    let signals = Signals::install().map_err(own("setting up signals"))?;
+    let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
+    let began = Instant::now();
+    let child = start(options, &image, &arena, &signals)?;
+    let crew = Crew::default();
+    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), problems: Vec::new(), buffer: Vec::new() };
+    let (status, wall) = std::thread::scope(|scope| {
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
+        for number in 0..workers {
+            let (crew, drainer, arena) = (&crew, &drainer, &arena);
+            scope.spawn(move || if number == 0 { crew.lead(drainer, arena, workers > 1) } else { crew.help(drainer) });
+        }
+        // Whatever happens below, the workers must end, or the scope waits for ever.
+        let _end = EndOfShift { crew: &crew, arena: &arena };
+        let ended = wait_in_background(scope, child.id());
+        let result = session.watch(child, &ended, on_event);
+        let wall = began.elapsed();
+        let status = result.map_err(own("waiting for the program"))?;
+        session.wind_up(status.0, status.1, on_event);
+        Ok((status.1, wall))
+    })?;
+    let Session { modules, mut problems, .. } = session;
+    let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
+    for (number, name) in count::NAMES.iter().enumerate() {
+        let value = arena.counter(number);
+        if value != 0 {
+            dropped.insert((*name).to_owned(), value);
+        }
+    }
+    let interrupted = signals.interrupted();
+    let tally: Tally = drainer.tally();
+    dropped.extend(tally.dropped);
+    problems.extend(tally.problems);
+    Ok(RunOutcome {
+        status,
+        threads: tally.threads,
+        modules,
+        dropped,
+        truncated: tally.truncated,
+        problems,
+        wall,
+        spill_done: tally.last_write.map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
+        spill_bytes: tally.bytes,
+        interrupted,
+    })
+}
+
+/// A thread that says when the program has ended. It leaves the zombie, so that the process id stays valid
+/// for signals until the session takes it.
+fn wait_in_background<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, pid: u32) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    scope.spawn(move || {
+        loop {
+            let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+            // SAFETY: waits for our own child; the struct lives across the call.
+            let result = unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+            if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+        // The session may have gone already.
+        let _ = sender.send(());
+    });
+    receiver
+}
+
+/// What the coordinating thread does while the workers drain.
+struct Session<'a> {
+    arena: &'a Arena,
+    drainer: &'a Drainer<'a>,
+    signals: &'a Signals,
+    modules: Vec<ModuleSeen>,
+    problems: Vec<String>,
+    buffer: Vec<Slot>,
+}
+
+impl Session<'_> {
+    /// Until the program's end.
+    fn watch(&mut self, mut child: Child, ended: &Receiver<()>, on_event: &mut dyn FnMut(&Event)) -> io::Result<(u32, ProgramStatus)> {
+        let pid = child.id();
+        loop {
+            let over = match ended.recv_timeout(TICK) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
+                Err(RecvTimeoutError::Timeout) => false,
+            };
+            if over {
+                let status = child.wait()?;
+                return Ok((pid, program_status(status)));
+            }
+            for signal in self.signals.to_forward() {
+                // SAFETY: our own child, not yet waited for, so that the id is its own.
+                unsafe { libc::kill(pid as libc::pid_t, signal) };
+            }
+            self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.buffer);
+            self.report(on_event);
+        }
+    }
+
+    /// After the program's end: takes what is left, and waits a little for processes that outlive it.
+    fn wind_up(&mut self, pid: u32, status: ProgramStatus, on_event: &mut dyn FnMut(&Event)) {
+        let cause = match status {
+            ProgramStatus::Exited(_) => cause::END_OF_PROCESS,
+            ProgramStatus::Signaled(_) => cause::KILLED,
+        };
+        let known = KnownProcess { pid, ended: Some(cause) };
+        let until = Instant::now() + GRACE;
+        let mut pause = Duration::from_millis(1);
+        while self.drainer.sweep(&known, &mut self.buffer) > 0 {
+            if Instant::now() >= until {
+                self.arena.stop();
+                let threads = self.drainer.abandon(&mut self.buffer);
+                self.problems.push(format!(
+                    "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
+                    GRACE.as_millis()
+                ));
+                break;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(TICK);
+        }
+        self.report(on_event);
+    }
+
+    /// Tells of new modules and of the progress.
+    fn report(&mut self, on_event: &mut dyn FnMut(&Event)) {
+        while self.modules.len() < MAX_MODULES {
+            let Some(row) = self.arena.module(self.modules.len()) else { break };
+            let module = ModuleSeen::from(row);
+            self.modules.push(module.clone());
+            on_event(&Event::Module(module));
+        }
+        let (slots, bytes) = self.drainer.progress();
+        on_event(&Event::Progress { slots, bytes });
+    }
+}
+
+fn program_status(status: ExitStatus) -> ProgramStatus {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ProgramStatus::Exited(code),
+        (None, signal) => ProgramStatus::Signaled(signal.unwrap_or(libc::SIGKILL)),
+    }
+}
+
+/// The workers: one waits at the doorbell, the others help when several threads have published.
+#[derive(Default)]
+struct Crew {
+    over: AtomicBool,
+    sleepers: Mutex<()>,
+    help: Condvar,
+}
+
+impl Crew {
+    fn lead(&self, drainer: &Drainer<'_>, arena: &Arena, helpers: bool) {
+        let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+        let mut busy = Instant::now();
+        while !self.over.load(Ordering::Acquire) {
+            let seen = arena.doorbell();
+            drainer.ready(&mut ready);
+            if helpers && ready.len() > 1 {
+                self.help.notify_all();
+            }
+            let taken: u64 = ready.iter().map(|&index| drainer.drain(index, &mut buffer)).sum();
+            if taken > 0 {
+                busy = Instant::now();
+            } else if helpers && busy.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                arena.wait_doorbell(seen, NAP);
+            }
+        }
+    }
+
+    fn help(&self, drainer: &Drainer<'_>) {
+        let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+        while !self.over.load(Ordering::Acquire) {
+            drainer.ready(&mut ready);
+            // From the other end, so as to meet the leader in the middle.
+            let taken: u64 = ready.iter().rev().map(|&index| drainer.drain(index, &mut buffer)).sum();
+            if taken == 0 {
+                let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                let _ = self.help.wait_timeout(sleepers, NAP);
+            }
+        }
+    }
+}
+
+struct EndOfShift<'a> {
+    crew: &'a Crew,
+    arena: &'a Arena,
+}
+
+impl Drop for EndOfShift<'_> {
+    fn drop(&mut self) {
+        self.crew.over.store(true, Ordering::Release);
+        self.crew.help.notify_all();
+        self.arena.ring_doorbell();
+    }
+}
