@@ -505,6 +505,11 @@ impl SpillFile {
         self.truncated
     }
 
+    /// Where the file goes on with something that is no segment, if it does.
+    pub fn bad_tail(&self) -> Option<u64> {
+        self.bad_tail
+    }
+
     /// Decodes a segment of this file into `out`, which is cleared first.
     pub fn decode(&self, segment: &Segment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
         decode(self.map.as_deref().unwrap_or(&[]), segment, out)

@@ -1,1 +1,18 @@
-//! mgz.
+//! Runs instrumented programs and collects their memory accesses into a trace: the library behind `mgz-record`.
+//!
+//! Two halves that meet in the spill files. While the program runs, [`driver`] takes what its threads
+//! publish and writes it there, compactly and without waiting. Afterwards [`convert`] expands the records to
+//! load addresses and writes the columns that other tools read. [`record`] puts the two together.
+
+pub mod arena;
+pub mod child;
+pub mod convert;
+pub mod drain;
+pub mod driver;
+pub mod liveness;
+pub mod manifest;
+pub mod note;
+pub mod runtime_image;
+#[path = "../runtime/src/shared.rs"]
+pub mod shared;
+pub mod signals;

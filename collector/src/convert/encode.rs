@@ -1,0 +1,253 @@
+//! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
+
+use super::expand::{Group, Source};
+use super::{ConvertError, Options, Outcome, io};
+use arrow_array::{ArrayRef, BooleanArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION};
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::basic::{Compression as Codec, Encoding, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, TypePtr};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Codec of the columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// LZ4 (raw blocks): small enough, and reading is not slowed down.
+    #[default]
+    Lz4,
+    /// zstd, level 3: for the archive.
+    Zstd,
+    /// None.
+    None,
+}
+
+fn schema() -> Schema {
+    let kind = |name: &str| match name {
+        "u8" => DataType::UInt8,
+        "u16" => DataType::UInt16,
+        "u32" => DataType::UInt32,
+        "bool" => DataType::Boolean,
+        _ => DataType::UInt64,
+    };
+    Schema::new(COLUMNS.iter().map(|(name, k)| Field::new(*name, kind(k), false)).collect::<Vec<_>>())
+}
+
+fn properties(compression: Compression) -> Result<WriterProperties, ConvertError> {
+    let codec = match compression {
+        Compression::Lz4 => Codec::LZ4_RAW,
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3)?),
+        Compression::None => Codec::UNCOMPRESSED,
+    };
+    // Plain columns: dictionaries cost hashing on writing and indirection on reading.
+    let mut builder = WriterProperties::builder()
+        .set_compression(codec)
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::PLAIN)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
+        .set_data_page_size_limit(1 << 20)
+        .set_write_batch_size(1 << 14)
+        .set_key_value_metadata(Some(vec![
+            KeyValue::new("format".into(), TRACE_FORMAT.to_owned()),
+            KeyValue::new("version".into(), TRACE_VERSION.to_string()),
+        ]));
+    // Readers skip row groups by these.
+    for name in ["process", "thread", "sample"] {
+        builder = builder.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
+    }
+    // These advance by one or by small steps: packed differences are a few bits a row.
+    for name in ["seq", "time_ns"] {
+        builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    Ok(builder.build())
+}
+
+/// What all encoders and writers share.
+struct Shape {
+    schema: Arc<Schema>,
+    root: TypePtr,
+    properties: WriterPropertiesPtr,
+    factory: ArrowRowGroupWriterFactory,
+}
+
+impl Shape {
+    fn new(compression: Compression) -> Result<Shape, ConvertError> {
+        let schema = Arc::new(schema());
+        let properties = Arc::new(properties(compression)?);
+        let root = ArrowSchemaConverter::new().convert(&schema)?.root_schema_ptr();
+        // The factory needs a writer to take its settings from; nothing is written to this one.
+        let model = SerializedFileWriter::new(Vec::new(), root.clone(), properties.clone())?;
+        let factory = ArrowRowGroupWriterFactory::new(&model, schema.clone());
+        Ok(Shape { schema, root, properties, factory })
+    }
+
+    fn encode(&self, group: Group) -> Result<Encoded, ConvertError> {
+        let rows = group.rows.len();
+        let r = group.rows;
+        let columns: [ArrayRef; COLUMNS.len()] = [
+            Arc::new(UInt32Array::from(group.process)),
+            Arc::new(UInt32Array::from(group.thread)),
+            Arc::new(UInt64Array::from(r.seq)),
+            Arc::new(UInt32Array::from(r.sample)),
+            Arc::new(UInt64Array::from(r.time_ns)),
+            Arc::new(UInt16Array::from(r.module)),
+            Arc::new(UInt64Array::from(r.ip)),
+            Arc::new(UInt32Array::from(r.site)),
+            Arc::new(UInt64Array::from(r.address)),
+            Arc::new(UInt32Array::from(r.size)),
+            Arc::new(UInt8Array::from(r.class)),
+            Arc::new(BooleanArray::from(r.store)),
+            Arc::new(UInt16Array::from(r.implied_const)),
+        ];
+        let mut chunks = Vec::with_capacity(columns.len());
+        let writers = self.factory.create_column_writers(0)?;
+        for ((mut writer, column), field) in writers.into_iter().zip(&columns).zip(self.schema.fields()) {
+            for leaf in compute_leaves(field, column)? {
+                writer.write(&leaf)?;
+            }
+            chunks.push(writer.close()?);
+        }
+        Ok(Encoded { rows, chunks })
+    }
+}
+
+struct Encoded {
+    rows: usize,
+    chunks: Vec<ArrowColumnChunk>,
+}
+
+/// The part being written.
+struct Part {
+    writer: SerializedFileWriter<BufWriter<File>>,
+    temporary: PathBuf,
+    path: PathBuf,
+    rows: usize,
+}
+
+/// Appends row groups to parts.
+struct Parts<'a> {
+    shape: &'a Shape,
+    dir: &'a Path,
+    part_rows: usize,
+    open: Option<Part>,
+    done: usize,
+    bytes: u64,
+}
+
+impl Parts<'_> {
+    fn begin(&self) -> Result<Part, ConvertError> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.dir.join(format!("part-{:05}.parquet", self.done));
+        let temporary = path.with_extension("parquet.tmp");
+        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(io(&temporary))?;
+        let buffered = BufWriter::with_capacity(1 << 20, file);
+        let writer = SerializedFileWriter::new(buffered, self.shape.root.clone(), self.shape.properties.clone())?;
+        Ok(Part { writer, temporary, path, rows: 0 })
+    }
+
+    fn append(&mut self, encoded: Encoded) -> Result<(), ConvertError> {
+        let mut part = match self.open.take() {
+            Some(part) => part,
+            None => self.begin()?,
+        };
+        let mut group = part.writer.next_row_group()?;
+        for chunk in encoded.chunks {
+            chunk.append_to_row_group(&mut group)?;
+        }
+        group.close()?;
+        part.rows += encoded.rows;
+        if part.rows >= self.part_rows { self.finish(part) } else { self.keep(part) }
+    }
+
+    fn keep(&mut self, part: Part) -> Result<(), ConvertError> {
+        self.open = Some(part);
+        Ok(())
+    }
+
+    fn finish(&mut self, mut part: Part) -> Result<(), ConvertError> {
+        part.writer.finish()?;
+        let buffered = part.writer.into_inner()?;
+        let file = buffered.into_inner().map_err(|e| ConvertError::Io { path: part.temporary.clone(), error: e.into_error() })?;
+        self.bytes += file.metadata().map_err(io(&part.temporary))?.len();
+        drop(file);
+        std::fs::rename(&part.temporary, &part.path).map_err(io(&part.path))?;
+        self.done += 1;
+        Ok(())
+    }
+}
+
+type Sent = (usize, Group);
+type Done = (usize, Result<Encoded, ConvertError>);
+
+/// Converts everything that `source` has into parts in `dir`.
+pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
+    let shape = Shape::new(options.compression)?;
+    let mut parts = Parts { shape: &shape, dir, part_rows: options.part_rows.max(1), open: None, done: 0, bytes: 0 };
+    let threads = options.threads.max(1);
+    // Together with what the encoders hold, this bounds the row groups in memory.
+    let (send, receive) = sync_channel::<Sent>(1);
+    // Held by the encoders alone, so that the reader notices when they are gone.
+    let receive = Arc::new(Mutex::new(receive));
+    let (send_done, receive_done) = sync_channel::<Done>(threads);
+    let mut outcome = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&source, options.group_rows.max(1), send));
+        for _ in 0..threads {
+            let (shape, receive, send_done) = (&shape, receive.clone(), send_done.clone());
+            scope.spawn(move || encode(shape, &receive, &send_done));
+        }
+        drop((receive, send_done));
+        let written = write(&mut parts, receive_done);
+        let outcome = reader.join().map_err(|_| ConvertError::Worker("expanding records".into()));
+        written.and(outcome)
+    })?;
+    if let Some(part) = parts.open.take() {
+        parts.finish(part)?;
+    }
+    outcome.bytes = parts.bytes;
+    outcome.parts = parts.done;
+    Ok(outcome)
+}
+
+fn read(source: &Source, group_rows: usize, send: SyncSender<Sent>) -> Outcome {
+    let mut number = 0;
+    source.expand(group_rows, |group| {
+        number += 1;
+        // It fails when the encoders are gone because of an error, which the writer reports.
+        send.send((number - 1, group)).is_ok()
+    })
+}
+
+fn encode(shape: &Shape, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
+    loop {
+        let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, group)) = next else { return };
+        if done.send((number, shape.encode(group))).is_err() {
+            return;
+        }
+    }
+}
+
+/// Puts the row groups in order and appends them.
+fn write(parts: &mut Parts<'_>, done: Receiver<Done>) -> Result<(), ConvertError> {
+    let mut waiting = BTreeMap::new();
+    let mut next = 0;
+    for (number, encoded) in done {
+        waiting.insert(number, encoded?);
+        while let Some(encoded) = waiting.remove(&next) {
+            parts.append(encoded)?;
+            next += 1;
+        }
+    }
+    if waiting.is_empty() { Ok(()) } else { Err(ConvertError::Worker("encoding rows".into())) }
+}

@@ -1,0 +1,117 @@
+//! The reading half: spill files to groups of rows, in order.
+
+use super::{ConvertError, Outcome, ThreadRows};
+use mgz_annotations_schema::abi::Slot;
+use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, RowBatch, Tables};
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::spill::{SpillError, SpillFile, ThreadKey};
+use mgz_annotations_schema::trace::Manifest;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Rows of a row group with the columns that expansion does not know.
+#[derive(Default)]
+pub(super) struct Group {
+    pub process: Vec<u32>,
+    pub thread: Vec<u32>,
+    pub rows: RowBatch,
+}
+
+/// All that is needed to produce rows.
+pub(super) struct Source {
+    tables: Tables,
+    modules: ModuleMap,
+    files: Vec<(ThreadKey, PathBuf)>,
+}
+
+impl Source {
+    pub(super) fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>, files: Vec<(ThreadKey, PathBuf)>) -> Result<Source, ConvertError> {
+        let tables = Tables::new(sidecars.values()).map_err(|error| ConvertError::Sidecar { path: "annotations".into(), error })?;
+        let numbers: BTreeMap<&str, usize> = sidecars.keys().enumerate().map(|(i, id)| (id.as_str(), i)).collect();
+        let modules = ModuleMap::new(&manifest.modules, |module| numbers.get(module.sidecar_id.as_str()).copied());
+        Ok(Source { tables, modules, files })
+    }
+
+    /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
+    /// false the work is given up.
+    pub(super) fn expand(&self, group_rows: usize, mut emit: impl FnMut(Group) -> bool) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut next_sample = 0;
+        let mut group = Group::default();
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut placements: Vec<Placement> = Vec::new();
+        let mut now: Vec<Placement> = Vec::new();
+        for files in self.files.chunk_by(|a, b| a.0 == b.0) {
+            let key = files[0].0;
+            self.modules.at(key.process, u64::MAX, &mut placements);
+            let mut expander = Expander::new(&self.tables, &placements);
+            for (_, path) in files {
+                let Some(file) = open(key, path, &mut outcome) else { continue };
+                for segment in file.segments() {
+                    if let Err(error) = file.decode(segment, &mut slots) {
+                        outcome.damaged_segments += 1;
+                        outcome.problems.push(format!("{}: {error}; it is left out", path.display()));
+                        continue;
+                    }
+                    self.modules.at(key.process, segment.header.end_ns, &mut now);
+                    if now != placements {
+                        expander.place(&now);
+                        std::mem::swap(&mut now, &mut placements);
+                    }
+                    expander.segment(&segment.header, &slots, &mut next_sample, &mut group.rows);
+                    if group.rows.len() >= group_rows && !send(&mut group, key, &mut emit) {
+                        return outcome;
+                    }
+                }
+                // The next file of the same ids is another thread.
+                expander.finish(&mut group.rows);
+            }
+            let counters = expander.counters();
+            outcome.counters.add(counters);
+            outcome.threads.insert(key, ThreadRows { rows: counters.rows, samples: counters.samples, records: counters.records });
+            fill(&mut group, key);
+        }
+        if !group.rows.is_empty() {
+            emit(group);
+        }
+        outcome
+    }
+}
+
+/// Gives the rows that have no thread yet to this one.
+fn fill(group: &mut Group, key: ThreadKey) {
+    let rows = group.rows.len();
+    group.process.resize(rows, key.process);
+    group.thread.resize(rows, key.thread);
+}
+
+fn send(group: &mut Group, key: ThreadKey, emit: &mut impl FnMut(Group) -> bool) -> bool {
+    fill(group, key);
+    emit(std::mem::take(group))
+}
+
+fn open(key: ThreadKey, path: &std::path::Path, outcome: &mut Outcome) -> Option<SpillFile> {
+    let file = match SpillFile::open(path) {
+        Ok(file) => file,
+        Err(error) => {
+            outcome.damaged_segments += 1;
+            outcome.problems.push(format!("{}: {error}; it is left out", path.display()));
+            return None;
+        }
+    };
+    if file.truncated() {
+        outcome.torn_files += 1;
+        outcome.problems.push(format!("{}: it ends inside a segment (the recorder was killed, or the disk was full); what precedes is used", path.display()));
+    }
+    if let Some(offset) = file.bad_tail() {
+        outcome.damaged_segments += 1;
+        let error = SpillError::Damaged { offset, what: "does not begin as a segment does" };
+        outcome.problems.push(format!("{}: {error}; what follows is left out", path.display()));
+    }
+    if file.key() != key && !(file.segments().is_empty()) {
+        outcome.damaged_segments += file.segments().len() as u64;
+        outcome.problems.push(format!("{}: it belongs to another thread than its name says; it is left out", path.display()));
+        return None;
+    }
+    Some(file)
+}
