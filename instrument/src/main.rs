@@ -1,2 +1,5 @@
-//! mgz.
-fn main() {}
+//! `mgz-instrument`: see [`mgz_instrument::cli`].
+
+fn main() -> std::process::ExitCode {
+    mgz_instrument::cli::main()
+}

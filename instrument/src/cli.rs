@@ -1,0 +1,358 @@
+//! The command line of `mgz-instrument`, and the files that it reads and writes.
+
+use crate::elf::{Elf, Refusal};
+use crate::functions::Options;
+use crate::libs::{self, Library};
+use crate::names;
+use crate::report::{self, Report};
+use crate::rewrite::{Rewritten, Settings, rewrite};
+use clap::{CommandFactory, Parser, ValueEnum};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use regex::Regex;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Exit status: an error.
+const ERROR: u8 = 1;
+/// Exit status: wrong usage.
+const USAGE: u8 = 2;
+/// Exit status: the file cannot be instrumented safely.
+const DECLINED: u8 = 3;
+
+const EXAMPLES: &str = "\
+Rewrites an x86-64 program so that it can record the addresses that it loads from.
+
+Examples:
+  mgz-instrument ./app                        ./app.inst and ./app.inst.mgza
+  mgz-instrument -o /tmp/gzip /usr/bin/gzip   a stripped program of the system
+  mgz-instrument --libs -o xz /usr/bin/xz     its libraries as well, into xz.libs/
+  mgz-instrument --functions '^hash_' ./app   only some functions
+  mgz-record -o trace -- ./app.inst           then record, and
+  mgz-analyze trace                           look at the result
+
+The original code stays in the file. Code that is not understood is left as it is: it is not recorded, and
+nothing else changes.";
+
+const AFTER: &str = "\
+Exit status: 0 done, 1 error, 2 wrong usage, 3 declined (the file cannot be instrumented safely; the message
+says why).";
+
+/// Which kind of record the code makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// pt if this machine can record it, else soft
+    Auto,
+    /// ptwrite instructions, recorded by Intel Processor Trace
+    Pt,
+    /// stores to a buffer, recorded by mgz's own runtime on every x86-64 CPU
+    Soft,
+}
+
+/// Form of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Arguments.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mgz-instrument", version, about = "Rewrites a program so that it can record the addresses it loads from", before_help = EXAMPLES, after_help = AFTER)]
+pub struct Args {
+    /// Executable or shared library to instrument; it is never changed
+    #[arg(value_name = "BINARY", required_unless_present_any = ["completions", "man"])]
+    pub binary: Option<PathBuf>,
+    /// Instrumented file [default: BINARY.inst]
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Annotation sidecar [default: OUT.mgza]
+    #[arg(long, value_name = "FILE")]
+    pub annotations: Option<PathBuf>,
+    /// Kind of records
+    #[arg(long, value_enum, default_value = "auto")]
+    pub backend: Backend,
+    /// Instrument the libraries that BINARY needs as well: all but the C library, or those in LIST (names
+    /// like liblzma.so.5 or liblzma, separated by commas)
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub libs: Option<String>,
+    /// Instrument only functions whose name matches (functions without a name are called fn_ADDRESS, in hex)
+    #[arg(long, value_name = "REGEX")]
+    pub functions: Option<String>,
+    /// Leave functions alone whose name matches
+    #[arg(long, value_name = "REGEX")]
+    pub exclude: Option<String>,
+    /// Record stores as well
+    #[arg(long)]
+    pub stores: bool,
+    /// Form of the report on stdout
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// One record per load, nothing shared (for tests of mgz itself)
+    #[arg(long, hide = true)]
+    pub naive: bool,
+    /// Print a completion script for this shell and exit
+    #[arg(long, value_name = "SHELL")]
+    pub completions: Option<clap_complete::Shell>,
+    /// Print the manual page and exit
+    #[arg(long)]
+    pub man: bool,
+}
+
+/// Why the command ends early.
+#[derive(Debug)]
+struct Stop {
+    status: u8,
+    message: String,
+}
+
+impl Stop {
+    fn error(message: impl Into<String>) -> Stop {
+        Stop { status: ERROR, message: message.into() }
+    }
+}
+
+fn refused(path: &Path, refusal: &Refusal) -> Stop {
+    let status = match refusal {
+        Refusal::Declined(_) => DECLINED,
+        Refusal::Failed(_) => ERROR,
+    };
+    Stop { status, message: format!("{}: {refusal}", path.display()) }
+}
+
+/// Runs the command.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    let stdout = std::io::stdout();
+    if let Some(shell) = args.completions {
+        clap_complete::generate(shell, &mut Args::command(), "mgz-instrument", &mut stdout.lock());
+        return ExitCode::SUCCESS;
+    }
+    if args.man {
+        let written = clap_mangen::Man::new(Args::command()).render(&mut stdout.lock());
+        return if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(ERROR) };
+    }
+    match run(&args) {
+        Ok(text) => {
+            // A reader that has gone away (a closed pipe) is no error: the files are written.
+            let _ = stdout.lock().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(stop) => {
+            eprintln!("mgz-instrument: {}", stop.message);
+            ExitCode::from(stop.status)
+        }
+    }
+}
+
+/// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it, and the
+/// kernel offers Processor Trace.
+fn machine_has_pt() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    let highest = __cpuid(0).eax;
+    highest >= 0x14
+        && __cpuid_count(7, 0).ebx >> 25 & 1 == 1
+        && __cpuid_count(0x14, 0).ebx >> 4 & 1 == 1
+        && Path::new("/sys/bus/event_source/devices/intel_pt").exists()
+}
+
+fn appended(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn pattern(text: Option<&String>, option: &str) -> Result<Option<Regex>, Stop> {
+    let compile = |t: &String| Regex::new(t).map_err(|e| Stop { status: USAGE, message: format!("{option} is not a regular expression: {e}") });
+    text.map(compile).transpose()
+}
+
+/// A chosen set of functions: names are matched as they are in the file and in readable form.
+fn selection(args: &Args) -> Result<Box<crate::functions::Select>, Stop> {
+    let (wanted, unwanted) = (pattern(args.functions.as_ref(), "--functions")?, pattern(args.exclude.as_ref(), "--exclude")?);
+    if wanted.is_none() && unwanted.is_none() {
+        return Ok(Box::new(|_, _| true));
+    }
+    Ok(Box::new(move |name, address| {
+        let readable = if name.is_empty() { format!("fn_{address:x}") } else { names::readable(name) };
+        let fits = |r: &Regex| r.is_match(&readable) || (!name.is_empty() && r.is_match(name));
+        wanted.as_ref().is_none_or(fits) && !unwanted.as_ref().is_some_and(fits)
+    }))
+}
+
+/// What is the same for all files of one call.
+struct Session {
+    options: Options,
+    options_text: String,
+}
+
+/// One file to be written.
+struct Target {
+    input: PathBuf,
+    output: PathBuf,
+    annotations: PathBuf,
+    note_path: Option<Vec<u8>>,
+    search_path: Option<String>,
+    id_first: Option<u32>,
+}
+
+fn run(args: &Args) -> Result<String, Stop> {
+    let Some(input) = args.binary.clone() else {
+        return Err(Stop { status: USAGE, message: "no BINARY given".into() });
+    };
+    let flavour = match args.backend {
+        Backend::Pt => FLAVOUR_PT,
+        Backend::Soft => FLAVOUR_SOFT,
+        Backend::Auto => if machine_has_pt() { FLAVOUR_PT } else { FLAVOUR_SOFT },
+    };
+    let options = Options { flavour, stores: args.stores, select: selection(args)?, naive: args.naive };
+    let options_text = format!("{flavour} {} {} {:?} {:?} {:?}", args.stores, args.naive, args.functions, args.exclude, args.libs);
+    let session = Session { options, options_text };
+    let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
+    let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
+    let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
+
+    let data = read(&input)?;
+    check_output(&input, &output)?;
+    let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
+    let needed = libs::find(&elf, &input);
+    let chosen = choose(args.libs.as_deref(), &needed.found, &input)?;
+    let libs_folder = appended(&output, ".libs");
+    let search_path = if chosen.is_empty() {
+        None
+    } else {
+        let name = libs_folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
+    };
+    let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None };
+    let (mut report, next_id) = instrument(&data, &target, &session)?;
+    report.libraries = Some(libraries(&chosen, &needed, &libs_folder, next_id, &session, &report)?);
+    Ok(match args.format {
+        Format::Text => report.text(),
+        Format::Json => serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n",
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Stop> {
+    let meta = std::fs::metadata(path).map_err(|e| Stop::error(format!("cannot read {}: {e}", path.display())))?;
+    if !meta.is_file() {
+        return Err(Stop::error(format!("{} is not a regular file; name an executable or a shared library", path.display())));
+    }
+    std::fs::read(path).map_err(|e| Stop::error(format!("cannot read {}: {e}", path.display())))
+}
+
+fn check_output(input: &Path, output: &Path) -> Result<(), Stop> {
+    if let (Ok(a), Ok(b)) = (std::fs::metadata(input), std::fs::metadata(output)) {
+        if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
+            return Err(Stop { status: USAGE, message: format!("{} is the input itself, which is never changed; choose another -o OUT", output.display()) });
+        }
+        if !b.is_file() {
+            return Err(Stop::error(format!("{} exists and is not a regular file; choose another -o OUT", output.display())));
+        }
+    }
+    Ok(())
+}
+
+/// The libraries to be instrumented.
+fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Library>, Stop> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    let names: Vec<&str> = list.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+    if names.is_empty() {
+        return Ok(found.iter().filter(|l| !l.is_c_library).cloned().collect());
+    }
+    let fits = |l: &Library, n: &str| l.name == n || l.name.strip_prefix(n).is_some_and(|rest| rest.starts_with(".so"));
+    if let Some(unknown) = names.iter().find(|n| !found.iter().any(|l| fits(l, n))) {
+        let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
+        return Err(Stop::error(format!("{} does not need a library {unknown}; it needs {}", input.display(), known.join(", "))));
+    }
+    Ok(found.iter().filter(|l| names.iter().any(|n| fits(l, n))).cloned().collect())
+}
+
+fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
+    let start = Instant::now();
+    let settings = Settings {
+        input: target.input.display().to_string(),
+        output: target.output.display().to_string(),
+        sidecar_path: target.note_path.clone(),
+        search_path: target.search_path.clone(),
+        id_first: target.id_first,
+        options_text: session.options_text.clone(),
+    };
+    let Rewritten { image, mut sidecar, mut report } = rewrite(data, &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
+    report.input = settings.input;
+    report.output = settings.output;
+    report.annotations = target.annotations.display().to_string();
+    report.seconds = start.elapsed().as_secs_f64();
+    sidecar.header.report = serde_json::to_value(&report).unwrap_or_default();
+    let next_id = sidecar.header.id_first.wrapping_add(sidecar.header.id_count);
+    write(target, &image, &sidecar)?;
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok((report, next_id))
+}
+
+/// Writes both files. The program appears last, so that it never stands there without its sidecar.
+fn write(target: &Target, image: &crate::elf::write::Image, sidecar: &mgz_annotations_schema::Sidecar) -> Result<(), Stop> {
+    let folder = target.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let cannot = |what: &Path, e: &dyn std::fmt::Display| {
+        Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
+    };
+    let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&target.output, &e.kind()))?;
+    image.write(file.as_file_mut()).map_err(|e| cannot(&target.output, &e))?;
+    let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
+    sidecar.write(&target.annotations).map_err(|e| cannot(&target.annotations, &e))?;
+    file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
+    Ok(())
+}
+
+/// Instruments the chosen libraries and sums up the others.
+fn libraries(
+    chosen: &[Library],
+    needed: &libs::Libraries,
+    folder: &Path,
+    mut next_id: u32,
+    session: &Session,
+    main: &Report,
+) -> Result<report::Libraries, Stop> {
+    let mut all = report::Libraries { missing: needed.missing.clone(), ..report::Libraries::default() };
+    if !chosen.is_empty() {
+        std::fs::create_dir_all(folder).map_err(|e| Stop::error(format!("cannot make the folder {}: {e}", folder.display())))?;
+    }
+    for library in chosen {
+        let data = read(&library.path)?;
+        let output = folder.join(&library.name);
+        let elf = Elf::parse(&data).map_err(|e| refused(&library.path, &e))?;
+        // A search path of its own would keep the loader from looking beside OUT.
+        let own_path = elf.dynamic_value(crate::elf::read::dt(object::elf::DT_RUNPATH)).is_some();
+        let target = Target {
+            input: library.path.clone(),
+            annotations: appended(&output, ".mgza"),
+            output,
+            note_path: None,
+            search_path: own_path.then(|| libs::joined_path(&elf, "$ORIGIN", &library.path)),
+            id_first: Some(next_id),
+        };
+        match instrument(&data, &target, session) {
+            Ok((report, next)) => {
+                next_id = next;
+                all.instrumented.push(report);
+            }
+            Err(stop) if stop.status == DECLINED => {
+                all.declined.insert(library.name.clone(), stop.message);
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    let done = |name: &str| chosen.iter().any(|c| c.name == name) && !all.declined.contains_key(name);
+    let rest: Vec<&Library> = needed.found.iter().filter(|l| !done(&l.name)).collect();
+    all.left_out = rest.iter().map(|l| (l.name.clone(), l.text_bytes)).collect();
+    all.left_out_text_bytes = rest.iter().map(|l| l.text_bytes).sum();
+    let inside = main.text_bytes + all.instrumented.iter().map(|r| r.text_bytes).sum::<u64>();
+    all.instrumented_text_pct = 100.0 * inside as f64 / (inside + all.left_out_text_bytes).max(1) as f64;
+    Ok(all)
+}

@@ -1,0 +1,298 @@
+//! The rewritten file: the input's bytes, changed headers, one appended segment, and behind it new symbol,
+//! string and section header tables.
+
+use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
+use super::{PAGE, Refusal};
+use object::elf;
+use std::collections::HashMap;
+use std::io::{Seek, SeekFrom, Write};
+
+/// A section of the appended segment, or behind it.
+#[derive(Clone, Debug)]
+pub struct NewSection {
+    /// Name. A section of the input with this name is redirected; otherwise one is added.
+    pub name: &'static str,
+    /// `SHT_*` for an added section.
+    pub kind: u32,
+    /// `SHF_*` for an added section.
+    pub flags: u64,
+    /// Link-time address.
+    pub addr: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Alignment.
+    pub align: u64,
+}
+
+/// Everything that is new.
+#[derive(Debug, Default)]
+pub struct Additions {
+    /// Address of the appended segment.
+    pub vaddr: u64,
+    /// Its content; the program headers are written to its start by [`assemble`].
+    pub segment: Vec<u8>,
+    /// Address and size of the note.
+    pub note: (u64, u64),
+    /// Address and size of the new `.eh_frame_hdr`.
+    pub eh_frame_hdr: Option<(u64, u64)>,
+    /// Sections, `.mgz.text` among them.
+    pub sections: Vec<NewSection>,
+    /// Clone functions: name, address, size.
+    pub symbols: Vec<(String, u64, u64)>,
+    /// Bytes of the input to be overwritten: file offset, bytes.
+    pub overwrite: Vec<(u64, Vec<u8>)>,
+}
+
+/// A complete file as pieces at ascending offsets, with holes of zeros between them.
+#[derive(Debug)]
+pub struct Image {
+    /// Offset and content.
+    pub pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl Image {
+    /// Writes the file; holes stay holes.
+    pub fn write(&self, file: &mut std::fs::File) -> std::io::Result<()> {
+        for (offset, bytes) in &self.pieces {
+            file.seek(SeekFrom::Start(*offset))?;
+            file.write_all(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The file as one string of bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (offset, bytes) in &self.pieces {
+            out.resize(*offset as usize, 0);
+            out.extend_from_slice(bytes);
+        }
+        out
+    }
+}
+
+/// Room for the program headers at the segment's start, bytes.
+pub fn headers_len(elf: &Elf) -> usize {
+    (elf.segments.len() + 3) * PHDR
+}
+
+/// Where the segment goes: the lowest page from which on both file and memory are free, at an offset that
+/// equals its address minus the file's base. Kernels before 5.18 compute the program headers' address that
+/// way.
+pub fn place(elf: &Elf) -> Result<u64, Refusal> {
+    let no_room = || Refusal::declined("no room for instrumented code: addresses up to 4 GiB are taken; link the program at a lower address");
+    let first = elf.loads().next().ok_or_else(no_room)?;
+    let base = first.vaddr.checked_sub(first.offset).filter(|b| b % PAGE == 0).ok_or_else(|| {
+        Refusal::declined("its first segment lies below the file's base address; link it with the usual layout")
+    })?;
+    let end = elf.loads().map(|s| s.vaddr + s.memsz).max().unwrap_or(0);
+    let end = end.max(base.checked_add(elf.data.len() as u64).ok_or_else(no_room)?);
+    let vaddr = end.checked_next_multiple_of(PAGE).ok_or_else(no_room)?;
+    if vaddr >= 1 << 32 {
+        return Err(no_room());
+    }
+    Ok(vaddr)
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(field) = bytes.get_mut(at..at + value.len()) {
+        field.copy_from_slice(value);
+    }
+}
+
+fn program_header(s: &Segment) -> Vec<u8> {
+    let mut out = Vec::with_capacity(PHDR);
+    out.extend_from_slice(&s.kind.to_le_bytes());
+    out.extend_from_slice(&s.flags.to_le_bytes());
+    for field in [s.offset, s.vaddr, s.paddr, s.filesz, s.memsz, s.align] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out
+}
+
+fn section_header(s: &Section) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SHDR);
+    out.extend_from_slice(&s.name_at.to_le_bytes());
+    out.extend_from_slice(&s.kind.to_le_bytes());
+    for field in [s.flags, s.addr, s.offset, s.size] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(&s.link.to_le_bytes());
+    out.extend_from_slice(&s.info.to_le_bytes());
+    out.extend_from_slice(&s.align.to_le_bytes());
+    out.extend_from_slice(&s.entsize.to_le_bytes());
+    out
+}
+
+/// The program headers of the new file. Loadable segments stay in ascending order.
+fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
+    let mut headers = elf.segments.clone();
+    let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| Segment {
+        kind,
+        flags,
+        offset: at - new.vaddr + offset,
+        vaddr: at,
+        paddr: at,
+        filesz: size,
+        memsz: size,
+        align,
+    };
+    let load = same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_X.0, new.vaddr, new.segment.len() as u64, PAGE);
+    let last = headers.iter().rposition(|h| h.kind == elf::PT_LOAD.0).map_or(headers.len(), |i| i + 1);
+    headers.insert(last, load);
+    headers.push(same(elf::PT_NOTE.0, elf::PF_R.0, new.note.0, new.note.1, 8));
+    if let Some((at, size)) = new.eh_frame_hdr {
+        let header = same(elf::PT_GNU_EH_FRAME.0, elf::PF_R.0, at, size, 4);
+        match headers.iter_mut().find(|h| h.kind == elf::PT_GNU_EH_FRAME.0) {
+            Some(old) => *old = header,
+            None => headers.push(header),
+        }
+    }
+    let size = (headers.len() * PHDR) as u64;
+    if let Some(own) = headers.iter_mut().find(|h| h.kind == elf::PT_PHDR.0) {
+        *own = same(elf::PT_PHDR.0, own.flags, new.vaddr, size, 8);
+    }
+    headers
+}
+
+/// String tables that are copied and grow, by section index.
+#[derive(Default)]
+struct Strings(HashMap<u32, Vec<u8>>);
+
+impl Strings {
+    fn add(&mut self, elf: &Elf, table: u32, text: &str) -> u32 {
+        let bytes = self.0.entry(table).or_insert_with(|| {
+            let old = elf.sections.get(table as usize).and_then(|s| elf.section_bytes(s)).unwrap_or(&[]);
+            if old.is_empty() { vec![0] } else { old.to_vec() }
+        });
+        let at = bytes.len() as u32;
+        bytes.extend(text.bytes().filter(|&b| b != 0));
+        bytes.push(0);
+        at
+    }
+}
+
+/// Sections of the new file, and what lies behind the segment.
+struct Tail {
+    sections: Vec<Section>,
+    names: u32,
+    /// File offset of the tail's first byte.
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    /// Appends content and returns its file offset.
+    fn append(&mut self, bytes: &[u8]) -> u64 {
+        while !self.bytes.len().is_multiple_of(8) {
+            self.bytes.push(0);
+        }
+        let at = self.start + self.bytes.len() as u64;
+        self.bytes.extend_from_slice(bytes);
+        at
+    }
+}
+
+fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
+    let mut tail = Tail { sections: elf.sections.clone(), names: elf.names, start: offset + new.segment.len() as u64, bytes: Vec::new() };
+    let mut strings = Strings::default();
+    let table = |kind: u32, size: u64| Section { kind, size, align: 1, ..Section::default() };
+    if tail.sections.is_empty() {
+        tail.sections.push(Section::default());
+    }
+    if elf.sections.get(elf.names as usize).is_none_or(|s| s.kind != elf::SHT_STRTAB.0) {
+        tail.names = tail.sections.len() as u32;
+        tail.sections.push(table(elf::SHT_STRTAB.0, 0));
+        tail.sections[tail.names as usize].name_at = strings.add(elf, tail.names, ".shstrtab");
+    }
+    let names = tail.names;
+    let mut text_index = 0;
+    for s in &new.sections {
+        let at = elf.sections.iter().position(|old| old.name == s.name);
+        let index = at.unwrap_or(tail.sections.len());
+        if at.is_none() {
+            let name_at = strings.add(elf, names, s.name);
+            tail.sections.push(Section { name_at, kind: s.kind, flags: s.flags, align: s.align, ..Section::default() });
+        }
+        let section = &mut tail.sections[index];
+        (section.addr, section.offset, section.size) = (s.addr, s.addr - new.vaddr + offset, s.size);
+        if s.name == ".mgz.text" {
+            text_index = index as u16;
+        }
+    }
+    symbols(elf, new, text_index, &mut tail, &mut strings);
+    let mut tables: Vec<_> = strings.0.into_iter().collect();
+    tables.sort();
+    for (index, bytes) in tables {
+        let at = tail.append(&bytes);
+        let section = &mut tail.sections[index as usize];
+        (section.offset, section.size) = (at, bytes.len() as u64);
+    }
+    tail
+}
+
+/// The old symbols and one for each clone. New ones are global and hidden, so that they may stand at the end.
+fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings: &mut Strings) {
+    if new.symbols.is_empty() {
+        return;
+    }
+    let old = elf.sections.iter().position(|s| s.kind == elf::SHT_SYMTAB.0);
+    let (index, mut bytes) = match old {
+        Some(i) => (i, elf.section_bytes(&elf.sections[i]).unwrap_or(&[]).to_vec()),
+        None => {
+            let strtab = tail.sections.len() as u32;
+            let name_at = strings.add(elf, tail.names, ".strtab");
+            tail.sections.push(Section { name_at, kind: elf::SHT_STRTAB.0, align: 1, ..Section::default() });
+            let name_at = strings.add(elf, tail.names, ".symtab");
+            let symtab = Section { name_at, kind: elf::SHT_SYMTAB.0, align: 8, entsize: SYM as u64, link: strtab, info: 1, ..Section::default() };
+            tail.sections.push(symtab);
+            (tail.sections.len() - 1, vec![0; SYM])
+        }
+    };
+    bytes.truncate(bytes.len() / SYM * SYM);
+    let link = tail.sections[index].link;
+    for (name, addr, size) in &new.symbols {
+        let name_at = strings.add(elf, link, name);
+        bytes.extend_from_slice(&name_at.to_le_bytes());
+        bytes.extend_from_slice(&[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, elf::STV_HIDDEN.0]);
+        bytes.extend_from_slice(&text_index.to_le_bytes());
+        bytes.extend_from_slice(&addr.to_le_bytes());
+        bytes.extend_from_slice(&size.to_le_bytes());
+    }
+    let at = tail.append(&bytes);
+    let section = &mut tail.sections[index];
+    (section.offset, section.size) = (at, bytes.len() as u64);
+}
+
+/// Puts the file together.
+pub fn assemble(elf: &Elf, mut new: Additions) -> Result<Image, Refusal> {
+    let first = elf.loads().next().ok_or_else(|| Refusal::failed("no loadable segment"))?;
+    let offset = new.vaddr - (first.vaddr - first.offset);
+    let headers = program_headers(elf, &new, offset);
+    if headers.len() * PHDR > headers_len(elf) || headers.len() * PHDR > PAGE as usize {
+        return Err(Refusal::declined("too many program headers for one page"));
+    }
+    for (i, h) in headers.iter().enumerate() {
+        put(&mut new.segment, i * PHDR, &program_header(h));
+    }
+    let mut tail = build_tail(elf, &new, offset);
+    if tail.sections.len() >= 0xff00 {
+        return Err(Refusal::declined("too many sections"));
+    }
+    let table: Vec<u8> = tail.sections.iter().flat_map(section_header).collect();
+    let sections_at = tail.append(&table);
+
+    let mut head = elf.data.to_vec();
+    for (at, bytes) in &new.overwrite {
+        put(&mut head, *at as usize, bytes);
+    }
+    debug_assert!(head.len() >= EHDR, "checked on reading");
+    put(&mut head, 32, &offset.to_le_bytes());
+    put(&mut head, 40, &sections_at.to_le_bytes());
+    put(&mut head, 54, &(PHDR as u16).to_le_bytes());
+    put(&mut head, 56, &(headers.len() as u16).to_le_bytes());
+    put(&mut head, 58, &(SHDR as u16).to_le_bytes());
+    put(&mut head, 60, &(tail.sections.len() as u16).to_le_bytes());
+    put(&mut head, 62, &(tail.names as u16).to_le_bytes());
+    Ok(Image { pieces: vec![(0, head), (offset, new.segment), (tail.start, tail.bytes)] })
+}

@@ -1,0 +1,139 @@
+//! Re-emits one function with its probes.
+//!
+//! Instructions are copied byte for byte; only RIP-relative displacements, direct branches and the loads of
+//! copied jump tables change. References keep their original targets, so function pointers keep their
+//! identity; direct branches aim at clones (resolved by [`crate::layout`]). Alignment no-operations of the
+//! original are dropped and made anew where a loop starts.
+//!
+//! What an original instruction becomes lies in the clone in the same order, which the unwind tables and
+//! the address map rely on.
+
+pub mod asm;
+mod code;
+pub mod probe;
+pub mod relax;
+mod rows;
+mod sink;
+
+#[cfg(test)]
+mod tests;
+
+use crate::ir::TableForm;
+use mgz_annotations_schema::abi::ProbeState;
+use mgz_annotations_schema::sidecar::{Gather, PtWrite, Record, Region, Site};
+use std::ops::Range;
+
+pub use code::emit;
+pub use sink::leb128;
+
+/// Why a function could not be re-emitted; it is then left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EmitError {
+    /// A probe found no register.
+    #[error("no register for a probe")]
+    NoRegister,
+    /// An address that a probe cannot compute, or a plan that makes no sense.
+    #[error("record not supported by the emitter")]
+    Record,
+    /// The bytes do not have the expected form.
+    #[error("instruction encoding not understood")]
+    Encoding,
+    /// The function's bytes are not in the file.
+    #[error("no bytes in the file")]
+    NoBytes,
+}
+
+/// A four-byte field of the clone that depends on the layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixup {
+    /// Offset of the field in the clone.
+    pub at: u32,
+    /// Offset of the instruction's end, which RIP-relative values count from.
+    pub end: u32,
+    /// What it holds.
+    pub kind: FixupKind,
+}
+
+/// See [`Fixup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FixupKind {
+    /// Distance to an original address.
+    Original(u64),
+    /// Distance to the clone of an original address, or to itself if it has no clone.
+    Code(u64),
+    /// Displacement of a jump-table load: the original's plus the distance from the original table to the
+    /// copy.
+    Table {
+        /// Index into [`Emitted::tables`].
+        table: u32,
+        /// The original displacement.
+        disp: i32,
+    },
+    /// Record id: this is the number inside the function.
+    RecordId(u32),
+}
+
+/// A jump table to be copied.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Address of the original.
+    pub original: u64,
+    /// Entry encoding.
+    pub form: TableForm,
+    /// Offsets of the targets in the clone.
+    pub targets: Vec<u32>,
+}
+
+/// The sidecar's rows of one function. Addresses in the clone are offsets, numbers are local.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Sites.
+    pub sites: Vec<Site>,
+    /// Regions.
+    pub regions: Vec<Region>,
+    /// Records.
+    pub records: Vec<Record>,
+    /// `ptwrite`s.
+    pub ptwrites: Vec<PtWrite>,
+    /// Gathers.
+    pub gathers: Vec<Gather>,
+}
+
+/// A re-emitted function.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// The original's bytes.
+    pub range: Range<u64>,
+    /// The clone's code.
+    pub code: Vec<u8>,
+    /// Fields to be filled in.
+    pub fixups: Vec<Fixup>,
+    /// Jump tables.
+    pub tables: Vec<Table>,
+    /// `(offset in the original, offset in the clone)` of every instruction, probes before it included;
+    /// both columns ascend.
+    pub marks: Vec<(u32, u32)>,
+    /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
+    pub patches: Vec<(u64, u32)>,
+    /// Address map stream, with state numbers of `states`.
+    pub stream: Vec<u8>,
+    /// Probe states used; the first is [`ProbeState::IDLE`].
+    pub states: Vec<ProbeState>,
+    /// Sidecar rows.
+    pub rows: Rows,
+}
+
+impl Emitted {
+    /// Offset in the clone of the original instruction at `address`.
+    pub fn clone_of(&self, address: u64) -> Option<u32> {
+        let offset = u32::try_from(address.checked_sub(self.range.start)?).ok()?;
+        self.marks.binary_search_by_key(&offset, |m| m.0).ok().map(|i| self.marks[i].1)
+    }
+
+    /// Offset in the clone of the first instruction at or behind `address`; the clone's end if there is none.
+    pub fn clone_from(&self, address: u64) -> u32 {
+        let offset = address.saturating_sub(self.range.start);
+        let next = self.marks.partition_point(|m| u64::from(m.0) < offset);
+        self.marks.get(next).map_or(self.code.len() as u32, |m| m.1)
+    }
+}

@@ -1,0 +1,241 @@
+//! How a region's records are written: which registers hold the cursor and the addresses.
+//!
+//! In the soft flavour a region is cut into [`Hold`]s: runs of records that share one cursor register.
+//! A register that is dead over the whole run costs nothing; one that is not is saved to a `%gs` place and
+//! restored after the run, and no original instruction in between may touch it.
+//!
+//! A register that the instruction behind the probe writes is not used although it is dead there: if that
+//! instruction faults, the program's handler must find the old value (code that recovers from faults keeps
+//! its default there).
+
+use super::EmitError;
+use super::asm::Mem;
+use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
+
+/// Cheap registers first: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a SIB
+/// byte as a base.
+const ORDER: [u8; 15] = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
+
+/// Reads and writes of general purpose registers, by instruction.
+pub struct Usage {
+    /// iced's scratch space.
+    pub factory: InstructionInfoFactory,
+}
+
+impl Default for Usage {
+    fn default() -> Usage {
+        Usage { factory: InstructionInfoFactory::new() }
+    }
+}
+
+impl Usage {
+    /// `(read, written)` registers, partial and conditional ones included.
+    pub fn of(&mut self, inst: &Instruction) -> (RegSet, RegSet) {
+        let (mut read, mut written) = (RegSet::EMPTY, RegSet::EMPTY);
+        for used in self.factory.info(inst).used_registers() {
+            let Some(r) = gpr(used.register()) else { continue };
+            match used.access() {
+                OpAccess::Read | OpAccess::CondRead => read = read.with(r),
+                OpAccess::Write | OpAccess::CondWrite => written = written.with(r),
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+                    read = read.with(r);
+                    written = written.with(r);
+                }
+                OpAccess::None | OpAccess::NoMemAccess => {}
+            }
+        }
+        (read, written)
+    }
+}
+
+/// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.
+pub fn gpr(register: Register) -> Option<Gpr> {
+    register.is_gpr().then(|| Gpr(register.full_register().number() as u8))
+}
+
+/// A run of records with one cursor register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// First record.
+    pub first: usize,
+    /// Last record.
+    pub last: usize,
+    /// The register.
+    pub reg: Gpr,
+    /// It is borrowed: save it first, restore it at the end.
+    pub spilled: bool,
+}
+
+/// The explicit memory operand of an instruction as a probe may compute it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Registers and displacement; `fs` is set if the segment base is to be added, the vector index of a
+    /// gather is left out.
+    pub mem: Mem,
+    /// RIP-relative: the absolute target.
+    pub target: Option<u64>,
+}
+
+/// The memory operand of `inst`, if a probe can compute its address.
+pub fn operand(inst: &Instruction) -> Option<Operand> {
+    let fs = match inst.segment_prefix() {
+        Register::GS => return None,
+        prefix => prefix == Register::FS,
+    };
+    if inst.is_ip_rel_memory_operand() {
+        let wide = inst.memory_base() == Register::RIP && !fs;
+        return wide.then(|| Operand { mem: Mem::default(), target: Some(inst.ip_rel_memory_address()) });
+    }
+    let (base, index) = (inst.memory_base(), inst.memory_index());
+    let index = if index.is_vector_register() { Register::None } else { index };
+    let narrow = |r: Register| r.is_gpr32();
+    let addr32 = narrow(base) || narrow(index) || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
+    let disp = inst.memory_displacement64();
+    let disp = if addr32 { disp as u32 as i32 } else { i32::try_from(disp as i64).ok()? };
+    if addr32 && fs {
+        return None;
+    }
+    let mut mem = Mem {
+        gs: false,
+        fs,
+        addr32,
+        base: gpr(base),
+        index: gpr(index).map(|r| (r, inst.memory_index_scale() as u8)),
+        disp,
+    };
+    if inst.mnemonic() == Mnemonic::Pop && mem.base == Some(Gpr(4)) {
+        // The address is computed after rsp has been incremented.
+        mem.disp = mem.disp.checked_add(inst.memory_size().size() as i32)?;
+    }
+    Some(Operand { mem, target: None })
+}
+
+/// Registers that the payload itself reads.
+fn payload_reads(insn: &Insn, payload: Payload) -> RegSet {
+    let mut set = RegSet::EMPTY;
+    match payload {
+        Payload::Reg(r) => set = set.with(r),
+        Payload::Address | Payload::Gather => {
+            for r in [insn.inst.memory_base(), insn.inst.memory_index()].into_iter().filter_map(gpr) {
+                set = set.with(r);
+            }
+        }
+        Payload::Nothing => {}
+    }
+    set
+}
+
+/// The cheapest member of a set.
+pub fn cheapest(set: RegSet) -> Option<Gpr> {
+    ORDER.into_iter().map(Gpr).find(|&r| set.contains(r))
+}
+
+/// Everything but rsp.
+const BORROWABLE: RegSet = RegSet(!(1 << 4));
+
+struct Planner<'a> {
+    function: &'a Function,
+    records: &'a [RecordPlan],
+    usage: &'a mut Usage,
+}
+
+impl Planner<'_> {
+    /// Index of the instruction boundary where the record stands.
+    fn boundary(&self, record: usize) -> usize {
+        let r = &self.records[record];
+        r.at.0 as usize + usize::from(r.after)
+    }
+
+    /// Registers that are dead at a record, and those that it must not overwrite.
+    fn at(&mut self, record: usize) -> (RegSet, RegSet) {
+        let plan = self.records[record];
+        let insn = self.function.insn(plan.at);
+        let busy = payload_reads(insn, plan.payload);
+        if plan.after {
+            let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.ip + u64::from(insn.len));
+            return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
+        }
+        let written = self.usage.of(&insn.inst).1;
+        (RegSet(insn.dead.0 & !written.0), busy)
+    }
+
+    /// Of `set` (registers usable at `first`), those that last longest, and the last record they reach.
+    fn reach(&mut self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
+        let mut last = first;
+        while last + 1 < self.records.len() {
+            let (from, to) = (self.boundary(last), self.boundary(last + 1));
+            let mut next = set;
+            for i in from..to {
+                let insn = &self.function.insns[i];
+                let (read, written) = self.usage.of(&insn.inst);
+                next.0 &= !written.0;
+                if spilled {
+                    next.0 &= !read.0;
+                } else {
+                    next.0 &= insn.dead.0;
+                }
+            }
+            let (dead, busy) = self.at(last + 1);
+            next.0 &= !busy.0;
+            if !spilled {
+                next.0 &= dead.0;
+            }
+            if next == RegSet::EMPTY {
+                break;
+            }
+            set = next;
+            last += 1;
+        }
+        (last, set)
+    }
+
+    fn hold(&mut self, first: usize) -> Result<Hold, EmitError> {
+        let (dead, busy) = self.at(first);
+        let free = RegSet(dead.0 & !busy.0 & BORROWABLE.0);
+        let found = if free == RegSet::EMPTY { None } else { Some(self.reach(first, free, false)) };
+        if let Some((last, set)) = found
+            && last + 1 == self.records.len()
+        {
+            return pick(first, last, set, false);
+        }
+        // A borrowed register costs a save and a restore; a new hold costs another load of the cursor.
+        let (far, borrowed) = self.reach(first, RegSet(BORROWABLE.0 & !busy.0), true);
+        match found {
+            Some((last, set)) if last + 2 >= far => pick(first, last, set, false),
+            _ => pick(first, far, borrowed, true),
+        }
+    }
+}
+
+fn pick(first: usize, last: usize, set: RegSet, spilled: bool) -> Result<Hold, EmitError> {
+    let reg = cheapest(set).ok_or(EmitError::NoRegister)?;
+    Ok(Hold { first, last, reg, spilled })
+}
+
+/// Chooses the cursor registers for a region's records.
+pub fn plan(function: &Function, region: &RegionPlan, usage: &mut Usage) -> Result<Vec<Hold>, EmitError> {
+    let mut planner = Planner { function, records: &region.records, usage };
+    let mut holds = Vec::new();
+    let mut first = 0;
+    while first < region.records.len() {
+        let hold = planner.hold(first)?;
+        first = hold.last + 1;
+        holds.push(hold);
+    }
+    Ok(holds)
+}
+
+/// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
+/// not one that the operand reads if `apart`.
+pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, apart: bool, usage: &mut Usage) -> Result<(Gpr, bool), EmitError> {
+    let insn = function.insn(record.at);
+    let written = usage.of(&insn.inst).1;
+    let busy = if apart { payload_reads(insn, record.payload) } else { RegSet::EMPTY };
+    let free = RegSet(insn.dead.0 & !written.0 & !busy.0 & BORROWABLE.0).without(cursor);
+    if let Some(r) = cheapest(free) {
+        return Ok((r, false));
+    }
+    let any = RegSet(BORROWABLE.0 & !busy.0).without(cursor);
+    Ok((cheapest(any).ok_or(EmitError::NoRegister)?, true))
+}

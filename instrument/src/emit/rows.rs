@@ -1,0 +1,89 @@
+//! The sidecar's rows of one function.
+
+use super::{EmitError, Rows};
+use crate::ir::{Function, Insn};
+use iced_x86::{OpKind, Register};
+use mgz_annotations_schema::sidecar::{Gather, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
+
+/// Rows of one function; addresses in the clone are the offsets in `record_at` (per record), `copy_at` (per
+/// instruction) and `ptwrites`.
+pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
+    let mut rows = Rows { ptwrites, ..Rows::default() };
+    for (number, region) in function.regions.iter().enumerate() {
+        rows.regions.push(Region {
+            function: 0,
+            first_record: rows.records.len() as u32,
+            record_count: region.records.len() as u32,
+            first_site: rows.sites.len() as u32,
+            site_count: region.sites.len() as u32,
+            implied_const: region.implied_const,
+        });
+        for plan in &region.records {
+            let clone_ip = *record_at.get(rows.records.len()).ok_or(EmitError::Record)?;
+            let ip = function.insn(plan.at).ip;
+            rows.records.push(Record { region: number as u32, slots: plan.slots.into(), clone_ip, ip });
+        }
+        for plan in &region.sites {
+            let insn = function.insn(plan.insn);
+            let mut site = Site {
+                function: 0,
+                region: number as u32,
+                location: NONE,
+                size: plan.size,
+                ip: insn.ip,
+                clone_ip: copy_at[plan.insn.0 as usize],
+                disp: plan.disp,
+                stride: plan.stride,
+                class: plan.class,
+                kind: plan.kind as u8,
+                flags: plan.flags,
+                reason: plan.reason,
+                a: plan.a,
+                b: plan.b,
+                scale: plan.scale,
+                ..Site::default()
+            };
+            let same = |s: &&Site| s.ip == site.ip && (s.flags ^ site.flags) & SiteFlags::STORE == 0;
+            let nth = rows.sites.iter().rev().take(4).filter(same).count();
+            literals(&mut site, insn, nth);
+            rows.sites.push(site);
+            if plan.kind == SiteKind::Gather
+                && let Some(g) = function.gathers.iter().find(|g| g.insn == plan.insn)
+            {
+                rows.gathers.push(Gather {
+                    site: rows.sites.len() as u32 - 1,
+                    lanes: g.lanes.into(),
+                    mask_bytes: g.mask_bytes.into(),
+                    index_bytes: g.index_bytes.into(),
+                });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The operand as the instruction spells it; for string instructions, which spell none, the pointer
+/// register.
+fn literals(site: &mut Site, insn: &Insn, nth: usize) {
+    let inst = &insn.inst;
+    let plain = matches!(inst.memory_base(), Register::None) && matches!(inst.memory_index(), Register::None);
+    if plain && !inst.op_kinds().any(|k| k == OpKind::Memory) {
+        (site.op_base, site.op_index, site.op_scale, site.op_disp, site.op_seg) =
+            crate::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
+        return;
+    }
+    let number = |r: Register| match r {
+        Register::None => REG_NONE,
+        Register::RIP | Register::EIP => REG_RIP,
+        r => r.full_register().number() as u8,
+    };
+    site.op_seg = match inst.segment_prefix() {
+        Register::FS => 1,
+        Register::GS => 2,
+        _ => 0,
+    };
+    site.op_base = number(inst.memory_base());
+    site.op_index = number(inst.memory_index());
+    site.op_scale = inst.memory_index_scale() as u8;
+    site.op_disp = inst.memory_displacement64() as i64;
+}

@@ -1,0 +1,393 @@
+//! Gives every part of the appended segment its address and fills in what depends on addresses.
+//!
+//! The segment holds, in this order: program headers, note, sidecar path, patch table, code, jump tables,
+//! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings. Each part's size is known before the
+//! next part's address is.
+
+use crate::elf::read::Elf;
+use crate::elf::write::{self, Additions, NewSection};
+use crate::elf::Refusal;
+use crate::emit::{Emitted, Fixup, FixupKind, Table};
+use crate::ir::TableForm;
+use crate::unwind::lsda::CallSite;
+use crate::unwind::write::{EhFrame, TooFar, header};
+use crate::unwind::{Fde, Tables, cfi};
+use mgz_annotations_schema::abi::{ABI_VERSION, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
+use object::elf;
+use rayon::prelude::*;
+
+/// What the layout is made of.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// The input.
+    pub elf: &'a Elf<'a>,
+    /// Its unwind tables.
+    pub unwind: &'a Tables<'a>,
+    /// The clones, in order of their originals.
+    pub clones: &'a [Emitted],
+    /// Symbol names of the clones.
+    pub names: Vec<String>,
+    /// `abi::FLAVOUR_*`.
+    pub flavour: u32,
+    /// First record id of the module.
+    pub id_first: u32,
+    /// Identity of the sidecar.
+    pub sidecar_id: [u8; 16],
+    /// Absolute path of the sidecar if it is not the file's own with `.mgza`.
+    pub sidecar_path: Option<Vec<u8>>,
+    /// Library search path to be put in front.
+    pub search_path: Option<String>,
+}
+
+/// Addresses that the sidecar needs, and sizes for the report.
+#[derive(Clone, Debug, Default)]
+pub struct Placed {
+    /// Clone address per function.
+    pub clones: Vec<u64>,
+    /// First record (module-local) per function.
+    pub records: Vec<u32>,
+    /// Number of records.
+    pub record_count: u32,
+    /// Bytes of clone code and jump tables.
+    pub clone_bytes: u64,
+    /// Bytes of new unwind and exception tables.
+    pub unwind_bytes: u64,
+    /// Patches.
+    pub patches: Vec<Patch>,
+}
+
+/// Finds clones of original addresses.
+struct Resolver<'a> {
+    clones: &'a [Emitted],
+    addrs: &'a [u64],
+}
+
+impl Resolver<'_> {
+    fn clone_of(&self, address: u64) -> Option<u64> {
+        let next = self.clones.partition_point(|c| c.range.start <= address);
+        let i = next.checked_sub(1)?;
+        if !self.clones[i].range.contains(&address) {
+            return None;
+        }
+        self.clones[i].clone_of(address).map(|offset| self.addrs[i] + u64::from(offset))
+    }
+}
+
+fn out_of_reach() -> Refusal {
+    Refusal::declined("no room for instrumented code within 2 GiB of everything that it refers to; build the program with less static data or debug information")
+}
+
+impl From<TooFar> for Refusal {
+    fn from(_: TooFar) -> Refusal {
+        out_of_reach()
+    }
+}
+
+/// The segment in the making.
+struct Segment {
+    vaddr: u64,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    fn align(&mut self, to: usize) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
+        self.vaddr + self.bytes.len() as u64
+    }
+
+    fn put(&mut self, addr: u64, bytes: &[u8]) {
+        let at = (addr - self.vaddr) as usize;
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Note name, type and sizes before the descriptor.
+const NOTE_HEAD: usize = 16;
+
+/// Lays everything out.
+pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
+    let vaddr = write::place(parts.elf)?;
+    let mut segment = Segment { vaddr, bytes: vec![0; write::headers_len(parts.elf)] };
+    let note_at = segment.align(8);
+    let note_len = NOTE_HEAD + size_of::<ModuleNote>();
+    segment.bytes.resize(segment.bytes.len() + note_len, 0);
+    let path_at = match &parts.sidecar_path {
+        Some(path) => {
+            let at = segment.align(1);
+            segment.bytes.extend_from_slice(path);
+            segment.bytes.push(0);
+            at
+        }
+        None => 0,
+    };
+    let patches_at = segment.align(8);
+    let patch_count: usize = parts.clones.iter().map(|c| c.patches.len()).sum();
+    segment.bytes.resize(segment.bytes.len() + patch_count * size_of::<Patch>(), 0);
+
+    let code_at = segment.align(64);
+    let mut placed = Placed::default();
+    let mut next = code_at;
+    for clone in parts.clones {
+        next = next.next_multiple_of(16);
+        placed.clones.push(next);
+        placed.records.push(placed.record_count);
+        next += clone.code.len() as u64;
+        placed.record_count += clone.rows.records.len() as u32;
+    }
+    let code_end = next;
+    if code_end >= 1 << 32 {
+        return Err(out_of_reach());
+    }
+    segment.bytes.resize((code_end - vaddr) as usize, 0xcc);
+    let (tables_at, tables) = place_tables(parts, &mut segment);
+    for ((clone, &at), places) in parts.clones.iter().zip(&placed.clones).zip(&tables) {
+        for (table, &place) in clone.tables.iter().zip(places) {
+            segment.put(place, &table_bytes(table, at)?);
+        }
+    }
+    let resolver = Resolver { clones: parts.clones, addrs: &placed.clones };
+    fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at)?;
+    let tables_end = segment.vaddr + segment.bytes.len() as u64;
+    placed.clone_bytes = tables_end - code_at;
+
+    let mut additions = Additions { vaddr, note: (note_at, note_len as u64), ..Additions::default() };
+    let mut sections = vec![
+        section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
+        section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, code_at, code_end, 64),
+    ];
+    let lsda_at = segment.align(4);
+    let frames = unwind(parts, &placed, &resolver, &mut segment)?;
+    sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
+    if let Some(f) = frames {
+        sections.push(section(".eh_frame", elf::SHT_PROGBITS.0, 0, f.frame.0, f.frame.1, 8));
+        sections.push(section(".eh_frame_hdr", elf::SHT_PROGBITS.0, 0, f.header.0, f.header.1, 4));
+        additions.eh_frame_hdr = Some((f.header.0, f.header.1 - f.header.0));
+        placed.unwind_bytes = f.header.1 - lsda_at;
+    }
+    if let Some(path) = &parts.search_path {
+        let strings_at = segment.align(8);
+        let change = crate::libs::search_path(parts.elf, path, strings_at)?;
+        segment.bytes.extend_from_slice(&change.strings);
+        sections.push(section(".dynstr", elf::SHT_STRTAB.0, 0, strings_at, strings_at + change.strings.len() as u64, 1));
+        additions.overwrite = change.overwrite;
+    }
+    for (clone, &at) in parts.clones.iter().zip(&placed.clones) {
+        let patch = |&(from, to): &(u64, u32)| Some(Patch { at: u32::try_from(from).ok()?, to: u32::try_from(at + u64::from(to)).ok()? });
+        placed.patches.extend(clone.patches.iter().filter_map(patch));
+    }
+    placed.patches.sort_by_key(|p| p.at);
+    let table: Vec<u8> = placed.patches.iter().flat_map(|p| [p.at.to_le_bytes(), p.to.to_le_bytes()]).flatten().collect();
+    segment.put(patches_at, &table);
+    if parts.flavour == FLAVOUR_PT {
+        for p in &placed.patches {
+            let offset = parts.elf.file_offset(p.at.into()).ok_or_else(|| Refusal::failed("an entry jump lies outside of the file"))?;
+            let distance = i64::from(p.to) - (i64::from(p.at) + 5);
+            let mut jump = vec![0xe9];
+            jump.extend_from_slice(&i32::try_from(distance).map_err(|_| out_of_reach())?.to_le_bytes());
+            additions.overwrite.push((offset, jump));
+        }
+    }
+    let note = ModuleNote {
+        version: ABI_VERSION,
+        flavour: parts.flavour,
+        id_first: parts.id_first,
+        id_count: placed.record_count,
+        clone_start: code_at,
+        clone_end: code_end,
+        patches: patches_at,
+        patch_count: placed.patches.len() as u64,
+        sidecar_path: path_at,
+        sidecar_id: parts.sidecar_id,
+    };
+    segment.put(note_at, &note_bytes(&note));
+    additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
+    additions.sections = sections;
+    additions.segment = segment.bytes;
+    Ok((additions, placed))
+}
+
+fn section(name: &'static str, kind: u32, flags: u64, start: u64, end: u64, align: u64) -> NewSection {
+    NewSection { name, kind, flags: flags | elf::SHF_ALLOC.0, addr: start, size: end - start, align }
+}
+
+/// The note as it stands in the file.
+fn note_bytes(n: &ModuleNote) -> Vec<u8> {
+    let mut out = Vec::with_capacity(NOTE_HEAD + size_of::<ModuleNote>());
+    for word in [NOTE_NAME.len() as u32, size_of::<ModuleNote>() as u32, NOTE_MODULE] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(NOTE_NAME);
+    for word in [n.version, n.flavour, n.id_first, n.id_count] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    for word in [n.clone_start, n.clone_end, n.patches, n.patch_count, n.sidecar_path] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&n.sidecar_id);
+    out
+}
+
+/// Gives the jump tables their places. Returns the first one's address and each function's, in order.
+fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
+    let start = segment.align(8);
+    let size = |t: &Table| t.targets.len() * if matches!(t.form, TableForm::Absolute8) { 8 } else { 4 };
+    let places = parts.clones.iter().map(|c| {
+        let place = |t: &Table| {
+            let at = segment.align(if matches!(t.form, TableForm::Absolute8) { 8 } else { 4 });
+            segment.bytes.resize(segment.bytes.len() + size(t), 0);
+            at
+        };
+        c.tables.iter().map(place).collect()
+    });
+    let places = places.collect();
+    (start, places)
+}
+
+fn table_bytes(table: &Table, clone: u64) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::new();
+    for &offset in &table.targets {
+        let target = clone + u64::from(offset);
+        match table.form {
+            TableForm::Absolute8 => out.extend_from_slice(&target.to_le_bytes()),
+            TableForm::Relative { anchor } => {
+                let entry = i32::try_from(target.wrapping_sub(anchor) as i64).map_err(|_| out_of_reach())?;
+                out.extend_from_slice(&entry.to_le_bytes());
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Copies all clones to their places, fixups resolved.
+fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], code: &mut [u8], code_at: u64) -> Result<(), Refusal> {
+    let mut pieces: Vec<(usize, &mut [u8])> = Vec::with_capacity(parts.clones.len());
+    let (mut rest, mut rest_at) = (code, code_at);
+    for (i, (clone, &at)) in parts.clones.iter().zip(&placed.clones).enumerate() {
+        let (_, tail) = rest.split_at_mut((at - rest_at) as usize);
+        let (piece, tail) = tail.split_at_mut(clone.code.len());
+        pieces.push((i, piece));
+        (rest, rest_at) = (tail, at + clone.code.len() as u64);
+    }
+    pieces.par_iter_mut().try_for_each(|(i, piece)| {
+        let clone = &parts.clones[*i];
+        piece.copy_from_slice(&clone.code);
+        let at = placed.clones[*i];
+        for f in &clone.fixups {
+            let value = match f.kind {
+                FixupKind::RecordId(number) => (parts.id_first + placed.records[*i] + number).to_le_bytes(),
+                _ => fixup(f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
+            };
+            piece[f.at as usize..f.at as usize + 4].copy_from_slice(&value);
+        }
+        Ok::<(), Refusal>(())
+    })
+}
+
+fn fixup(f: &Fixup, clone: u64, resolver: &Resolver, places: &[u64], tables: &[Table]) -> Option<i32> {
+    let end = clone + u64::from(f.end);
+    let value = match f.kind {
+        FixupKind::Original(target) => target.wrapping_sub(end) as i64,
+        FixupKind::Code(target) => resolver.clone_of(target).unwrap_or(target).wrapping_sub(end) as i64,
+        FixupKind::Table { table, disp } => {
+            let moved = places.get(table as usize)?.wrapping_sub(tables.get(table as usize)?.original) as i64;
+            moved.checked_add(disp.into())?
+        }
+        FixupKind::RecordId(_) => return None,
+    };
+    i32::try_from(value).ok()
+}
+
+/// Where the unwind tables went (start, end).
+struct Frames {
+    frame: (u64, u64),
+    header: (u64, u64),
+}
+
+/// Writes exception tables and unwind tables.
+fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+    if parts.unwind.fdes.is_empty() {
+        return Ok(None);
+    }
+    let pieces: Vec<Piece> = parts.clones.iter().zip(&placed.clones).flat_map(|(c, &at)| clone_pieces(parts.unwind, c, at)).collect();
+    let mut lsdas = Vec::with_capacity(pieces.len());
+    for piece in &pieces {
+        let at = segment.align(4);
+        let written = match piece.fde.lsda {
+            Some(old) => Some(clone_lsda(parts.unwind, piece, old, at, resolver).ok_or_else(out_of_reach)?),
+            None => None,
+        };
+        lsdas.push(written.as_ref().map(|_| at));
+        segment.bytes.extend_from_slice(&written.unwrap_or_default());
+    }
+    let frame_at = segment.align(8);
+    let mut frame = EhFrame::new(frame_at);
+    for fde in &parts.unwind.fdes {
+        let cie = &parts.unwind.cies[fde.cie];
+        let start = fde.range.start;
+        let kept = cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start));
+        let instructions = match kept {
+            Some(i) => i,
+            None if cie.code_align == 1 => fde.instructions.to_vec(),
+            None => return Err(Refusal::declined("unwind tables with unknown instructions")),
+        };
+        frame.fde(cie, fde.range.clone(), fde.lsda, &instructions)?;
+    }
+    for (piece, lsda) in pieces.iter().zip(lsdas) {
+        let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
+        let instructions = cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
+            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))?;
+        let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
+        frame.fde(&parts.unwind.cies[piece.fde.cie], code, lsda, &instructions)?;
+    }
+    let (bytes, entries) = frame.finish();
+    segment.bytes.extend_from_slice(&bytes);
+    let frame_end = frame_at + bytes.len() as u64;
+    let header_at = segment.align(4);
+    let bytes = header(header_at, frame_at, &entries)?;
+    segment.bytes.extend_from_slice(&bytes);
+    Ok(Some(Frames { frame: (frame_at, frame_end), header: (header_at, header_at + bytes.len() as u64) }))
+}
+
+/// The part of a clone that one unwind entry describes.
+struct Piece<'a> {
+    fde: &'a Fde<'a>,
+    clone: &'a Emitted,
+    /// Clone address of the function.
+    at: u64,
+    /// Original code.
+    start: u64,
+    end: u64,
+    /// Offsets of that code in the clone.
+    offsets: (u32, u32),
+}
+
+fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, at: u64) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::new();
+    for fde in unwind.covering(&clone.range) {
+        let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
+        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
+        let offsets = (clone.clone_from(start), to);
+        if start < end && offsets.0 < offsets.1 {
+            pieces.push(Piece { fde, clone, at, start, end, offsets });
+        }
+    }
+    pieces
+}
+
+/// The exception table of a clone piece; `None` if something is out of reach.
+fn clone_lsda(unwind: &Tables, piece: &Piece, old: u64, at: u64, resolver: &Resolver) -> Option<Vec<u8>> {
+    let lsda = unwind.lsdas.get(&old)?;
+    let place = |address: u64| {
+        let offset = if address >= piece.end { piece.offsets.1 } else { piece.clone.clone_from(address.max(piece.start)) };
+        piece.at + u64::from(offset)
+    };
+    let mut sites = Vec::with_capacity(lsda.sites.len());
+    for site in &lsda.sites {
+        let (start, end) = (place(site.start), place(site.end));
+        if start < end {
+            let pad = if site.pad == 0 { 0 } else { resolver.clone_of(site.pad).unwrap_or(site.pad) };
+            sites.push(CallSite { start, end, pad, action: site.action });
+        }
+    }
+    lsda.write(at, piece.at + u64::from(piece.offsets.0), &sites)
+}

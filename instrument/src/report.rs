@@ -1,0 +1,267 @@
+//! What was done: figures for people and for programs.
+
+use crate::elf::Elf;
+use crate::ir::ImplicitLoads;
+use crate::layout::Placed;
+use crate::unwind::Tables;
+use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::abi::FLAVOUR_PT;
+use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, SiteFlags, SiteKind, reason};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// Figures of one file. Serialised as the JSON report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Input path.
+    pub input: String,
+    /// Output path.
+    pub output: String,
+    /// Sidecar path.
+    pub annotations: String,
+    /// `soft` or `pt`.
+    pub backend: String,
+    /// Functions.
+    pub functions: Functions,
+    /// Static loads by class and kind.
+    pub loads: Loads,
+    /// Implicit stack reads, which are not in `loads`.
+    pub implicit: Implicit,
+    /// Stores (with `--stores`).
+    pub stores: u64,
+    /// Static records.
+    pub records: u64,
+    /// Entry jumps into the clone.
+    pub patches: u64,
+    /// Executable bytes of the input (linkage tables left out).
+    pub text_bytes: u64,
+    /// Executable bytes that belong to instrumented functions.
+    pub covered_bytes: u64,
+    /// Bytes of the input's `.eh_frame`, `.eh_frame_hdr` and exception tables.
+    pub old_unwind_bytes: u64,
+    /// Bytes of clone code and copied jump tables.
+    pub clone_bytes: u64,
+    /// Bytes of new unwind and exception tables.
+    pub unwind_bytes: u64,
+    /// `(clone_bytes + unwind_bytes) / (text_bytes + old_unwind_bytes)`.
+    pub growth: f64,
+    /// Time spent on this file.
+    pub seconds: f64,
+    /// Libraries that the program needs (main file only).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub libraries: Option<Libraries>,
+}
+
+/// See [`Report`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Functions {
+    /// Functions found.
+    pub found: u64,
+    /// Functions with a clone.
+    pub instrumented: u64,
+    /// Functions left alone.
+    pub left: Left,
+}
+
+/// See [`Functions`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Left {
+    /// How many.
+    pub total: u64,
+    /// Why.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// See [`Report`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Loads {
+    /// All loads of instrumented functions.
+    pub total: u64,
+    /// Class Constant.
+    pub constant: u64,
+    /// Class Strided.
+    pub strided: u64,
+    /// Class Irregular.
+    pub irregular: u64,
+    /// By kind: plain, string, gather, …
+    pub kinds: BTreeMap<&'static str, u64>,
+    /// Constant loads that a proxy counts.
+    pub implied: u64,
+    /// Not recorded.
+    pub unrecorded: Unrecorded,
+}
+
+/// See [`Loads`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Unrecorded {
+    /// How many.
+    pub total: u64,
+    /// Why.
+    pub reasons: BTreeMap<&'static str, u64>,
+}
+
+/// See [`Report`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Implicit {
+    /// `pop`, `popf`.
+    pub pop: u64,
+    /// `ret`.
+    pub ret: u64,
+    /// `leave`.
+    pub leave: u64,
+}
+
+/// Code outside of the file itself.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Libraries {
+    /// Reports of the libraries that were instrumented.
+    pub instrumented: Vec<Report>,
+    /// Left out: name and bytes of code.
+    pub left_out: BTreeMap<String, u64>,
+    /// Why a library that was asked for could not be instrumented.
+    pub declined: BTreeMap<String, String>,
+    /// Needed and not found.
+    pub missing: Vec<String>,
+    /// Bytes of code in libraries that were left out.
+    pub left_out_text_bytes: u64,
+    /// Share of the program's code (libraries included) that is in instrumented files, percent.
+    pub instrumented_text_pct: f64,
+}
+
+fn kind_name(kind: u8) -> &'static str {
+    match SiteKind::from_u8(kind) {
+        Some(SiteKind::Plain) => "plain",
+        Some(SiteKind::String | SiteKind::StringUntil) => "string",
+        Some(SiteKind::Gather) => "gather",
+        Some(SiteKind::BitString) => "bit_string",
+        Some(SiteKind::Xlat) => "xlat",
+        None => "other",
+    }
+}
+
+impl Report {
+    /// What the input says.
+    pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
+        let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
+        let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"].iter().map(|n| named(n)).sum();
+        let _ = unwind;
+        Report {
+            backend: if flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
+            text_bytes: elf.code_ranges().iter().map(|r| r.end - r.start).sum(),
+            old_unwind_bytes: unwinding,
+            ..Report::default()
+        }
+    }
+
+    /// Counts a function with a clone.
+    pub fn cloned(&mut self, range: &Range<u64>, implicit: ImplicitLoads) {
+        self.functions.found += 1;
+        self.functions.instrumented += 1;
+        self.covered_bytes += range.end - range.start;
+        self.implicit.pop += implicit.pops;
+        self.implicit.ret += implicit.rets;
+        self.implicit.leave += implicit.leaves;
+    }
+
+    /// Counts a function that was left alone.
+    pub fn left(&mut self, reason: &str) {
+        self.functions.found += 1;
+        self.functions.left.total += 1;
+        *self.functions.left.reasons.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// Adds what the layout and the sidecar say.
+    pub fn sized(&mut self, placed: &Placed, sidecar: &Sidecar) {
+        self.patches = placed.patches.len() as u64;
+        self.clone_bytes = placed.clone_bytes;
+        self.unwind_bytes = placed.unwind_bytes;
+        self.growth = (self.clone_bytes + self.unwind_bytes) as f64 / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
+        self.records = sidecar.records.len() as u64;
+        for site in &sidecar.sites {
+            if site.flags & SiteFlags::STORE != 0 {
+                self.stores += 1;
+                continue;
+            }
+            let loads = &mut self.loads;
+            loads.total += 1;
+            match site.class {
+                CLASS_CONSTANT => loads.constant += 1,
+                CLASS_STRIDED => loads.strided += 1,
+                _ => loads.irregular += 1,
+            }
+            *loads.kinds.entry(kind_name(site.kind)).or_default() += 1;
+            loads.implied += u64::from(site.flags & SiteFlags::IMPLIED != 0);
+            if site.flags & SiteFlags::UNRECORDED != 0 {
+                loads.unrecorded.total += 1;
+                *loads.unrecorded.reasons.entry(reason::NAMES.get(site.reason as usize).copied().unwrap_or("other")).or_default() += 1;
+            }
+        }
+    }
+
+    /// The report for people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let f = &self.functions;
+        let l = &self.loads;
+        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+        let mut line = |name: &str, text: String| {
+            let _ = writeln!(out, "{name:<12}{text}");
+        };
+        line("input", self.input.clone());
+        line("output", format!("{} ({} backend), annotations in {}", self.output, self.backend, self.annotations));
+        line("functions", format!("{} found, {} instrumented ({:.1}% of the code), {} left", f.found, f.instrumented, share(self.covered_bytes, self.text_bytes), f.left.total));
+        for (reason, count) in &f.left.reasons {
+            line("", format!("  {count} left: {reason}"));
+        }
+        line(
+            "loads",
+            format!(
+                "{}: {} constant ({} implied), {} strided, {} irregular; apart from them {} implicit stack reads",
+                l.total,
+                l.constant,
+                l.implied,
+                l.strided,
+                l.irregular,
+                self.implicit.pop + self.implicit.ret + self.implicit.leave
+            ),
+        );
+        for (reason, count) in &l.unrecorded.reasons {
+            line("", format!("  {count} not recorded: {reason}"));
+        }
+        if self.stores > 0 {
+            line("stores", self.stores.to_string());
+        }
+        line("records", format!("{} ({:.2} per load)", self.records, self.records as f64 / l.total.max(1) as f64));
+        line("size", format!("{} bytes of code and {} of unwind tables became {} and {} more (growth {:.2})", self.text_bytes, self.old_unwind_bytes, self.clone_bytes, self.unwind_bytes, self.growth));
+        line("time", format!("{:.2} s", self.seconds));
+        if let Some(libraries) = &self.libraries {
+            self.libraries_text(libraries, &mut out);
+        }
+        out
+    }
+
+    fn libraries_text(&self, libraries: &Libraries, out: &mut String) {
+        for report in &libraries.instrumented {
+            let _ = writeln!(out, "\n{}", report.text().trim_end());
+        }
+        for (name, why) in &libraries.declined {
+            let _ = writeln!(out, "{:<12}{name} declined: {why}", "library");
+        }
+        for name in &libraries.missing {
+            let _ = writeln!(out, "{:<12}{name} was not found", "library");
+        }
+        if !libraries.left_out.is_empty() {
+            let names: Vec<String> = libraries.left_out.iter().map(|(n, b)| format!("{n} ({} KiB)", b / 1024)).collect();
+            let _ = writeln!(
+                out,
+                "{:<12}left out: {}; {:.0}% of the program's code is in instrumented files{}",
+                "libraries",
+                names.join(", "),
+                libraries.instrumented_text_pct,
+                if libraries.instrumented.is_empty() { " (--libs instruments libraries as well)" } else { "" }
+            );
+        }
+    }
+}

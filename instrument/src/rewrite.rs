@@ -1,0 +1,213 @@
+//! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
+//!
+//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
+//! them.
+
+use crate::annotate::{self, Entry, Strings};
+use crate::elf::read::{Elf, R_IRELATIVE, R_RELATIVE};
+use crate::elf::write::{Image, assemble};
+use crate::elf::{Refusal, symbols};
+use crate::emit::{Emitted, emit};
+use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
+use crate::ir::{FunctionId, ImplicitLoads};
+use crate::layout::{Parts, lay_out};
+use crate::report::Report;
+use crate::unwind::Tables;
+use crate::{lines, names};
+use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
+use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
+use object::elf;
+use rayon::prelude::*;
+
+/// What to do with one file, apart from what analysis is told.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Path of the input, for the sidecar.
+    pub input: String,
+    /// Path of the output, for the sidecar.
+    pub output: String,
+    /// Path of the sidecar for the note, if it is not the output's with `.mgza`.
+    pub sidecar_path: Option<Vec<u8>>,
+    /// Library search path to put in front.
+    pub search_path: Option<String>,
+    /// First record id; by default the input's hash chooses.
+    pub id_first: Option<u32>,
+    /// Text that tells runs with different options apart.
+    pub options_text: String,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// The new file.
+    pub image: Image,
+    /// Its sidecar; the report is still to be put in.
+    pub sidecar: Sidecar,
+    /// Figures.
+    pub report: Report,
+}
+
+/// FNV-1a, 64 bits.
+pub fn fnv(data: &[u8], seed: u64) -> u64 {
+    data.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// What analysis sees of a file.
+pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
+    let segments = elf.loads().map(|s| SegmentBytes {
+        vaddr: s.vaddr,
+        bytes: elf.at(s.vaddr).and_then(|b| b.get(..s.filesz as usize)).unwrap_or(&[]),
+        writable: s.flags & elf::PF_W.0 != 0,
+        executable: s.flags & elf::PF_X.0 != 0,
+    });
+    let relocations = elf.relocations();
+    let mut relocated: Vec<u64> = relocations.iter().map(|r| r.at).collect();
+    relocated.sort_unstable();
+    relocated.dedup();
+    let exec_ranges = elf.code_ranges();
+    let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
+    let relative = relocations.iter().filter(|r| matches!(r.kind, R_RELATIVE | R_IRELATIVE) && in_code(r.addend));
+    let mut relative_targets: Vec<(u64, u64)> = relative.map(|r| (r.at, r.addend)).collect();
+    relative_targets.sort_unstable();
+    let symbols = symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size });
+    let restartable = elf.restartable();
+    let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
+    Input {
+        segments: segments.collect(),
+        unwind: unwind.ranges(),
+        symbols: symbols.collect(),
+        relocated,
+        relative_targets,
+        plt: [".plt", ".iplt"].iter().flat_map(|p| elf.ranges_named(p)).collect(),
+        got: elf.ranges_named(".got"),
+        excluded: restartable.iter().filter_map(around).collect(),
+        pie: elf.is_pie(),
+        entry: elf.entry,
+        exec_ranges,
+    }
+}
+
+/// A function's outcome.
+enum Outcome {
+    Cloned(Box<Emitted>, ImplicitLoads),
+    Left(String),
+}
+
+fn one(input: &Input, program: &Program, index: usize, options: &Options) -> Outcome {
+    let id = FunctionId(index as u32);
+    let function = match analyze(input, program, id, options) {
+        Ok(function) => function,
+        Err(reason) => return Outcome::Left(reason.to_string()),
+    };
+    let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
+    match emit(&function, bytes, options.flavour) {
+        Ok(emitted) => Outcome::Cloned(Box::new(emitted), function.implicit),
+        Err(error) => Outcome::Left(error.to_string()),
+    }
+}
+
+/// Rewrites a file.
+pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Rewritten, Refusal> {
+    let elf = Elf::parse(data)?;
+    elf.check_instrumentable()?;
+    if options.flavour == FLAVOUR_SOFT && elf.is_static_executable() {
+        return Err(Refusal::declined(
+            "a static executable: the soft backend's runtime cannot be loaded into it; link it dynamically, or use --backend pt",
+        ));
+    }
+    let unwind = Tables::read(&elf)?;
+    let input = analysis_input(&elf, &unwind);
+    let program = discover(&input, options);
+    if options.flavour == FLAVOUR_SOFT
+        && let Some(at) = program.uses_gs
+    {
+        return Err(Refusal::declined(format!(
+            "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
+        )));
+    }
+    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options)).collect();
+
+    let mut report = Report::new(&elf, &unwind, options.flavour);
+    let mut entries = Vec::with_capacity(outcomes.len());
+    let mut clones = Vec::new();
+    let mut symbols = Vec::new();
+    for (info, outcome) in program.functions.iter().zip(outcomes) {
+        let mut entry = Entry { name: names::readable(&info.name), range: info.range.clone(), left: None, clone: None };
+        match outcome {
+            Outcome::Cloned(clone, implicit) => {
+                report.cloned(&info.range, implicit);
+                entry.clone = Some(clones.len());
+                symbols.push(if info.name.is_empty() { format!("mgz_{:x}", info.range.start) } else { format!("{}.mgz", info.name) });
+                clones.push(*clone);
+            }
+            Outcome::Left(reason) => {
+                report.left(&reason);
+                entry.left = Some(reason);
+            }
+        }
+        entries.push(entry);
+    }
+    if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
+        return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
+    }
+    finish(&elf, &unwind, options, settings, Gathered { entries, clones, symbols, report })
+}
+
+/// All functions' results.
+struct Gathered {
+    entries: Vec<Entry>,
+    clones: Vec<Emitted>,
+    symbols: Vec<String>,
+    report: Report,
+}
+
+fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten, Refusal> {
+    let Gathered { entries, clones, symbols, mut report } = gathered;
+    let hash = fnv(elf.data, 0);
+    let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&identity[0].to_le_bytes());
+    id[8..].copy_from_slice(&identity[1].to_le_bytes());
+    let count: usize = clones.iter().map(|c| c.rows.records.len()).sum();
+    let room = u64::from(MARK_FIRST).saturating_sub(count as u64);
+    if room == 0 {
+        return Err(Refusal::declined("too many records for one file"));
+    }
+    let chosen = settings.id_first.map_or(identity[1] ^ hash.rotate_left(32), u64::from);
+    let id_first = (chosen % room) as u32;
+    let parts = Parts {
+        elf,
+        unwind,
+        clones: &clones,
+        names: symbols,
+        flavour: options.flavour,
+        id_first,
+        sidecar_id: id,
+        sidecar_path: settings.sidecar_path.clone(),
+        search_path: settings.search_path.clone(),
+    };
+    let (additions, placed) = lay_out(&parts)?;
+    let mut strings = Strings::default();
+    let (image, mut sidecar) = rayon::join(|| assemble(elf, additions), || annotate::tables(&entries, &clones, &placed, &mut strings));
+    drop(clones);
+    sidecar.locations = lines::locate(elf, &mut sidecar.sites, &mut strings);
+    sidecar.strings = strings.into_list();
+    sidecar.id = id;
+    sidecar.header = Header {
+        tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
+        input: InputHeader {
+            path: settings.input.clone(),
+            build_id: elf.build_id(),
+            hash: format!("{hash:016x}"),
+            size: elf.data.len() as u64,
+        },
+        output: settings.output.clone(),
+        flavour: if options.flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
+        id_first,
+        id_count: placed.record_count,
+        ..Header::default()
+    };
+    report.sized(&placed, &sidecar);
+    Ok(Rewritten { image: image?, sidecar, report })
+}

@@ -1,0 +1,170 @@
+//! Call frame instructions: a copy of them with other code offsets.
+
+use super::Reader;
+
+/// One instruction, as far as its place in the code matters.
+enum Step<'a> {
+    /// Moves on by so many units of the code alignment factor.
+    Advance(u64),
+    /// Moves to an address.
+    Set(u64),
+    /// Anything else, as it stands.
+    Other(&'a [u8]),
+}
+
+/// Takes the next instruction.
+fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
+    let all = r.rest();
+    let opcode = r.u8()?;
+    if opcode & 0xc0 == 0x40 {
+        return Some(Step::Advance(u64::from(opcode & 0x3f)));
+    }
+    match opcode {
+        0x01 => return Some(Step::Set(r.pointer(encoding, 0)?)),
+        0x02 => return Some(Step::Advance(r.uint(1)?)),
+        0x03 => return Some(Step::Advance(r.uint(2)?)),
+        0x04 => return Some(Step::Advance(r.uint(4)?)),
+        // offset; restore
+        0x80..=0xbf => drop(r.uleb()?),
+        0xc0..=0xff => {}
+        // nop, remember_state, restore_state, GNU_window_save
+        0x00 | 0x0a | 0x0b | 0x2d => {}
+        // restore_extended, undefined, same_value, def_cfa_register, def_cfa_offset, GNU_args_size
+        0x06 | 0x07 | 0x08 | 0x0d | 0x0e | 0x2e => drop(r.uleb()?),
+        // offset_extended, register, def_cfa, val_offset, GNU_negative_offset_extended
+        0x05 | 0x09 | 0x0c | 0x14 | 0x2f => {
+            r.uleb()?;
+            r.uleb()?;
+        }
+        // def_cfa_offset_sf
+        0x13 => drop(r.sleb()?),
+        // offset_extended_sf, def_cfa_sf, val_offset_sf
+        0x11 | 0x12 | 0x15 => {
+            r.uleb()?;
+            r.sleb()?;
+        }
+        // def_cfa_expression
+        0x0f => {
+            let len = r.uleb()?;
+            r.take(usize::try_from(len).ok()?)?;
+        }
+        // expression, val_expression
+        0x10 | 0x16 => {
+            r.uleb()?;
+            let len = r.uleb()?;
+            r.take(usize::try_from(len).ok()?)?;
+        }
+        _ => return None,
+    }
+    Some(Step::Other(&all[..all.len() - r.rest().len()]))
+}
+
+fn advance(out: &mut Vec<u8>, delta: u64) {
+    match delta {
+        0 => {}
+        1..=0x3f => out.push(0x40 | delta as u8),
+        0x40..=0xff => out.extend_from_slice(&[0x02, delta as u8]),
+        0x100..=0xffff => {
+            out.push(0x03);
+            out.extend_from_slice(&(delta as u16).to_le_bytes());
+        }
+        _ => {
+            out.push(0x04);
+            out.extend_from_slice(&(delta as u32).to_le_bytes());
+        }
+    }
+}
+
+/// The original entry that instructions come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its instructions.
+    pub instructions: &'a [u8],
+    /// Its first code address.
+    pub start: u64,
+    /// Code alignment factor.
+    pub code_align: u64,
+    /// Pointer encoding (for `DW_CFA_set_loc`; only absolute ones can be read from copied bytes).
+    pub encoding: u8,
+}
+
+/// Copies the instructions for code that starts at `start` (original address; it may lie inside of the
+/// entry) and ends at `end`, with code alignment 1. `map` gives the new offset of an original address; it
+/// must ascend, and be 0 at `start`. `None` if an instruction is not understood.
+pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(source.instructions.len() + 8);
+    let mut r = Reader::new(source.instructions, 0);
+    let (mut at, mut placed) = (source.start, 0);
+    let mut pending = false;
+    while !r.rest().is_empty() {
+        match step(&mut r, source.encoding)? {
+            Step::Advance(units) => {
+                at = at.checked_add(units.checked_mul(source.code_align)?)?;
+                pending = true;
+            }
+            Step::Set(_) if source.encoding & 0x70 != 0 => return None,
+            Step::Set(to) => {
+                at = to;
+                pending = true;
+            }
+            Step::Other([0]) => {}
+            Step::Other(bytes) => {
+                if at >= end && at > source.start {
+                    break;
+                }
+                if pending && at > start {
+                    let to = map(at);
+                    advance(&mut out, to.checked_sub(placed)?);
+                    placed = to;
+                }
+                pending = false;
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// push rbp at 1, mov rbp at 4, ret state at 0x100.
+    const TYPICAL: &[u8] = &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 0xfc, 0x0c, 7, 8, 0x00, 0x00];
+
+    fn source(instructions: &[u8]) -> Source<'_> {
+        Source { instructions, start: 0x1000, code_align: 1, encoding: 0x1b }
+    }
+
+    #[test]
+    fn the_identity_keeps_everything_but_padding() {
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| a - 0x1000).unwrap();
+        assert_eq!(out, TYPICAL[..TYPICAL.len() - 2]);
+    }
+
+    #[test]
+    fn offsets_are_mapped_and_grow() {
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| (a - 0x1000) * 100).unwrap();
+        assert_eq!(out, [0x02, 100, 0x0e, 16, 0x86, 2, 0x03, 44, 1, 0x0d, 6, 0x03, 0x70, 0x62, 0x0c, 7, 8]);
+    }
+
+    #[test]
+    fn code_that_starts_inside_gets_the_state_there() {
+        let out = rewrite(source(TYPICAL), 0x1004, 0x1050, |a| a - 0x1004).unwrap();
+        assert_eq!(out, [0x0e, 16, 0x86, 2, 0x0d, 6], "both states hold from the start on, and the last lies behind the end");
+    }
+
+    #[test]
+    fn unknown_and_truncated_instructions_are_refused() {
+        assert!(rewrite(source(&[0x3c]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
+        assert!(rewrite(source(&[0x0c, 7]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
+        assert!(rewrite(source(&[0x0f, 0xff, 0xff, 0x7f]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
+        assert!(rewrite(source(&[0x01, 0, 0, 0, 0]), 0x1000, 0x2000, |a| a - 0x1000).is_none(), "set_loc relative to its own place");
+    }
+
+    #[test]
+    fn a_code_alignment_factor_is_multiplied_out() {
+        let source = Source { code_align: 4, ..source(&[0x41, 0x0e, 16]) };
+        assert_eq!(rewrite(source, 0x1000, 0x2000, |a| a - 0x1000).unwrap(), [0x44, 0x0e, 16]);
+    }
+}

@@ -1,0 +1,353 @@
+//! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are written
+//! anew for the clone.
+//!
+//! The new `.eh_frame` holds every old entry (so that debuggers that read one section see all code) and one
+//! entry per clone, whose instructions are the original's with the code offsets mapped. All pointers are
+//! written as 4-byte distances to their own place.
+//!
+//! Reading trusts nothing; what is not understood is an error for the whole section if entries behind it
+//! could not be carried over, and a function that is left alone if only its exception table is strange.
+
+pub mod cfi;
+pub mod lsda;
+pub mod write;
+
+use crate::elf::{Elf, Refusal};
+use crate::ir::UnwindRange;
+use lsda::Lsda;
+use object::elf;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Pointer encoding: absolute, 8 bytes.
+pub const ENC_ABS: u8 = 0x00;
+/// Pointer encoding: distance to its own place, 4 bytes, signed.
+pub const ENC_PCREL4: u8 = 0x1b;
+/// Pointer encoding flag: the value is the address of the pointer.
+pub const ENC_INDIRECT: u8 = 0x80;
+/// Pointer encoding: none.
+pub const ENC_OMIT: u8 = 0xff;
+
+/// A cursor over bytes whose addresses are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    data: &'a [u8],
+    /// Address of the next byte.
+    pub addr: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `data`, whose first byte is at `addr`.
+    pub fn new(data: &'a [u8], addr: u64) -> Reader<'a> {
+        Reader { data, addr }
+    }
+
+    /// What is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.data
+    }
+
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        if len > self.data.len() {
+            return None;
+        }
+        let (head, tail) = self.data.split_at(len);
+        self.data = tail;
+        self.addr = self.addr.wrapping_add(len as u64);
+        Some(head)
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|b| b[0])
+    }
+
+    /// A little-endian number of 1 to 8 bytes.
+    pub fn uint(&mut self, len: usize) -> Option<u64> {
+        Some(self.take(len)?.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b)))
+    }
+
+    /// An unsigned LEB128 number.
+    pub fn uleb(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..70).step_by(7) {
+            let byte = self.u8()?;
+            if shift < 64 {
+                value |= u64::from(byte & 0x7f) << shift;
+            }
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A signed LEB128 number.
+    pub fn sleb(&mut self) -> Option<i64> {
+        let mut value = 0i64;
+        for shift in (0..70).step_by(7) {
+            let byte = self.u8()?;
+            if shift < 64 {
+                value |= i64::from(byte & 0x7f) << shift;
+            }
+            if byte & 0x80 == 0 {
+                if byte & 0x40 != 0 && shift + 7 < 64 {
+                    value |= -1 << (shift + 7);
+                }
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from. Zero
+    /// stays zero whatever it would be relative to. The indirect flag is not followed.
+    pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
+        let base = match encoding & 0x70 {
+            0x00 => 0,
+            0x10 => self.addr,
+            0x40 => function,
+            _ => return None,
+        };
+        let value = self.number(encoding)?;
+        Some(if value == 0 { 0 } else { value.wrapping_add(base) })
+    }
+
+    /// The number of a `DW_EH_PE_*` encoding, relative to nothing.
+    pub fn number(&mut self, encoding: u8) -> Option<u64> {
+        Some(match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.uint(8)?,
+            0x01 => self.uleb()?,
+            0x02 => self.uint(2)?,
+            0x03 => self.uint(4)?,
+            0x09 => self.sleb()? as u64,
+            0x0a => self.uint(2)? as i16 as u64,
+            0x0b => self.uint(4)? as i32 as u64,
+            _ => return None,
+        })
+    }
+}
+
+/// Common information of several entries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cie<'a> {
+    /// The augmentation string starts with z: entries have sized augmentation data.
+    pub augmented: bool,
+    /// Signal frame.
+    pub signal: bool,
+    /// Entries have an LSDA pointer.
+    pub has_lsda: bool,
+    /// The pointer is indirect (never seen, kept).
+    pub lsda_indirect: bool,
+    /// Personality routine: indirect flag and address.
+    pub personality: Option<(bool, u64)>,
+    /// Code alignment factor.
+    pub code_align: u64,
+    /// Data alignment factor.
+    pub data_align: i64,
+    /// Return address column.
+    pub return_column: u64,
+    /// Encoding of the entries' addresses.
+    pub encoding: u8,
+    /// Encoding of the LSDA pointers.
+    pub lsda_encoding: u8,
+    /// Initial instructions.
+    pub instructions: &'a [u8],
+}
+
+/// Unwind information of one piece of code.
+#[derive(Clone, Debug)]
+pub struct Fde<'a> {
+    /// Index into [`Tables::cies`].
+    pub cie: usize,
+    /// Code that it covers.
+    pub range: Range<u64>,
+    /// Address of its exception table.
+    pub lsda: Option<u64>,
+    /// Instructions.
+    pub instructions: &'a [u8],
+}
+
+/// All of a file's unwind tables.
+#[derive(Clone, Debug, Default)]
+pub struct Tables<'a> {
+    /// Common parts.
+    pub cies: Vec<Cie<'a>>,
+    /// Entries, sorted by start.
+    pub fdes: Vec<Fde<'a>>,
+    /// Exception tables by address, those that were understood.
+    pub lsdas: HashMap<u64, Lsda>,
+}
+
+impl<'a> Tables<'a> {
+    /// Reads the tables of a file; empty if it has none.
+    pub fn read(elf: &Elf<'a>) -> Result<Tables<'a>, Refusal> {
+        let Some((addr, data)) = section(elf) else { return Ok(Tables::default()) };
+        let mut tables = Tables::parse(data, addr).ok_or_else(|| {
+            Refusal::declined("its unwind tables (.eh_frame) have a form that mgz does not understand, so exceptions could not be kept working")
+        })?;
+        for fde in &tables.fdes {
+            let Some(at) = fde.lsda else { continue };
+            // Functions never share a table: its call sites are relative to the function.
+            if let Some(lsda) = elf.at(at).and_then(|bytes| Lsda::parse(bytes, at, fde.range.start)) {
+                tables.lsdas.insert(at, lsda);
+            }
+        }
+        Ok(tables)
+    }
+
+    /// Parses the bytes of an `.eh_frame` section at `addr`.
+    pub fn parse(data: &'a [u8], addr: u64) -> Option<Tables<'a>> {
+        let mut tables = Tables::default();
+        let mut by_offset: HashMap<u64, usize> = HashMap::new();
+        let mut reader = Reader::new(data, addr);
+        while !reader.rest().is_empty() {
+            let start = reader.addr;
+            let mut length = reader.uint(4)?;
+            if length == 0 {
+                // A terminator; linkers may leave one between the parts of several inputs.
+                continue;
+            }
+            if length == 0xffff_ffff {
+                length = reader.uint(8)?;
+            }
+            let id_at = reader.addr;
+            let mut entry = Reader::new(reader.take(usize::try_from(length).ok()?)?, id_at);
+            let id = entry.uint(4)?;
+            if id == 0 {
+                by_offset.insert(start, tables.cies.len());
+                tables.cies.push(cie(entry)?);
+                continue;
+            }
+            let cie = *by_offset.get(&id_at.wrapping_sub(id))?;
+            let fde = fde(entry, &tables.cies[cie], cie)?;
+            if !fde.range.is_empty() {
+                tables.fdes.push(fde);
+            }
+        }
+        tables.fdes.sort_by_key(|f| f.range.start);
+        Some(tables)
+    }
+
+    /// What analysis needs to know, sorted by start.
+    pub fn ranges(&self) -> Vec<UnwindRange> {
+        let range = |fde: &Fde| {
+            let lsda = fde.lsda.map(|at| self.lsdas.get(&at));
+            let start = fde.range.start;
+            let copied = cfi::rewrite(self.source(fde), start, fde.range.end, |at| at.wrapping_sub(start)).is_some();
+            UnwindRange {
+                range: fde.range.clone(),
+                landing_pads: lsda.flatten().map_or_else(Vec::new, Lsda::landing_pads),
+                understood: copied && !matches!(lsda, Some(None)),
+            }
+        };
+        self.fdes.iter().map(range).collect()
+    }
+
+    /// Where an entry's instructions come from.
+    pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
+        let cie = &self.cies[fde.cie];
+        cfi::Source { instructions: fde.instructions, start: fde.range.start, code_align: cie.code_align, encoding: cie.encoding }
+    }
+
+    /// Entries that cover part of `range`.
+    pub fn covering(&self, range: &Range<u64>) -> &[Fde<'a>] {
+        let end = self.fdes.partition_point(|f| f.range.start < range.end);
+        let mut start = end;
+        while start > 0 && self.fdes[start - 1].range.end > range.start {
+            start -= 1;
+        }
+        &self.fdes[start..end]
+    }
+}
+
+/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its terminator.
+fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
+    if let Some(s) = elf.section(".eh_frame") {
+        return elf.section_bytes(s).map(|data| (s.addr, data));
+    }
+    let header = elf.segments.iter().find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
+    let mut reader = Reader::new(elf.at(header.vaddr)?, header.vaddr);
+    let (version, encoding) = (reader.u8()?, reader.u8()?);
+    reader.take(2)?;
+    let addr = reader.pointer(encoding, 0).filter(|_| version == 1)?;
+    let data = elf.at(addr)?;
+    let mut walk = Reader::new(data, addr);
+    loop {
+        match walk.uint(4)? {
+            0 => break,
+            0xffff_ffff => return None,
+            len => walk.take(len as usize)?,
+        };
+    }
+    Some((addr, &data[..(walk.addr - addr) as usize]))
+}
+
+fn cie(mut r: Reader) -> Option<Cie> {
+    let version = r.u8()?;
+    let augmentation: Vec<u8> = std::iter::from_fn(|| r.u8().filter(|&b| b != 0)).collect();
+    if !matches!(version, 1 | 3 | 4) {
+        return None;
+    }
+    if version == 4 && r.take(2)? != [8, 0] {
+        return None;
+    }
+    let mut cie = Cie {
+        augmented: !augmentation.is_empty(),
+        signal: false,
+        has_lsda: false,
+        lsda_indirect: false,
+        personality: None,
+        code_align: r.uleb()?,
+        data_align: r.sleb()?,
+        return_column: if version == 1 { u64::from(r.u8()?) } else { r.uleb()? },
+        encoding: ENC_ABS,
+        lsda_encoding: ENC_OMIT,
+        instructions: &[],
+    };
+    let Some((&first, letters)) = augmentation.split_first() else {
+        cie.instructions = r.rest();
+        return Some(cie);
+    };
+    if first != b'z' {
+        return None;
+    }
+    let len = usize::try_from(r.uleb()?).ok()?;
+    let addr = r.addr;
+    let mut data = Reader::new(r.take(len)?, addr);
+    for letter in letters {
+        match letter {
+            b'P' => {
+                let encoding = data.u8()?;
+                let address = data.pointer(encoding, 0)?;
+                cie.personality = (encoding != ENC_OMIT && address != 0).then_some((encoding & ENC_INDIRECT != 0, address));
+            }
+            b'L' => {
+                cie.lsda_encoding = data.u8()?;
+                cie.has_lsda = cie.lsda_encoding != ENC_OMIT;
+                cie.lsda_indirect = cie.has_lsda && cie.lsda_encoding & ENC_INDIRECT != 0;
+            }
+            b'R' => cie.encoding = data.u8()?,
+            b'S' => cie.signal = true,
+            _ => return None,
+        }
+    }
+    cie.instructions = r.rest();
+    Some(cie)
+}
+
+fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize) -> Option<Fde<'a>> {
+    let start = r.pointer(cie.encoding, 0)?;
+    let len = r.number(cie.encoding)?;
+    let mut lsda = None;
+    if cie.augmented {
+        let len = usize::try_from(r.uleb()?).ok()?;
+        let addr = r.addr;
+        let mut data = Reader::new(r.take(len)?, addr);
+        if cie.has_lsda {
+            lsda = Some(data.pointer(cie.lsda_encoding, start)?).filter(|&p| p != 0);
+        }
+    }
+    Some(Fde { cie: index, range: start..start.checked_add(len)?, lsda, instructions: r.rest() })
+}
