@@ -40,7 +40,7 @@ fn main() {
     let archive = out.join("libmgz_runtime.a");
     let mut rustc = Command::new(variable("RUSTC"));
     rustc.args(["--crate-name", "mgz_runtime", "--crate-type", "staticlib", "--edition", "2024", "--cfg", "mgz_cdylib"]);
-    for option in ["opt-level=3", "panic=abort", "relocation-model=pic", "overflow-checks=off", "codegen-units=1", "debuginfo=line-tables-only"] {
+    for option in ["opt-level=3", "panic=abort", "relocation-model=pic", "overflow-checks=off", "codegen-units=1"] {
         rustc.args(["-C", option]);
     }
     rustc.args(["--target", &variable("TARGET"), "--cap-lints", "warn"]);
@@ -53,7 +53,7 @@ fn main() {
 fn link(archive: &Path, exports: &Path, output: &Path) {
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     cc.args(["-shared", "-nostartfiles", "-nostdlib"]);
-    for option in ["-z,initfirst", "-z,now", "-z,relro", "-z,noexecstack", "-soname,libmgz_runtime.so", "--gc-sections", "--build-id"] {
+    for option in ["-z,initfirst", "-z,now", "-z,relro", "-z,noexecstack", "-soname,libmgz_runtime.so", "--gc-sections", "--strip-debug", "--build-id"] {
         cc.arg(format!("-Wl,{option}"));
     }
     cc.arg(format!("-Wl,--version-script={}", exports.display()));

@@ -173,6 +173,13 @@ impl Arena {
         unsafe { &(*self.header()).stop }.store(1, Ordering::Release);
     }
 
+    /// Whether recording was ended.
+    #[cfg(test)]
+    pub fn stopped(&self) -> bool {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
+    }
+
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
         // SAFETY: an array of atomics in the mapping; the index is checked.

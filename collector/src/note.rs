@@ -33,7 +33,9 @@ fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut data = vec![0; length];
     let mut have = 0;
     while have < length {
-        match file.read_at(&mut data[have..], offset.saturating_add(have as u64)) {
+        // The kernel takes an offset beyond this for a mistake; to us it is one behind the end of the file.
+        let Some(at) = offset.checked_add(have as u64).filter(|&at| i64::try_from(at).is_ok_and(|at| at.checked_add(length as i64).is_some())) else { break };
+        match file.read_at(&mut data[have..], at) {
             Ok(0) => break,
             Ok(n) => have += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
