@@ -11,7 +11,10 @@ pub mod drain;
 pub mod driver;
 pub mod liveness;
 pub mod manifest;
+pub mod modules;
 pub mod note;
+pub mod perfdata;
+pub mod pt;
 pub mod runtime_image;
 #[path = "../runtime/src/shared.rs"]
 pub mod shared;
