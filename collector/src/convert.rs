@@ -34,6 +34,8 @@ pub struct Options {
     pub group_rows: usize,
     /// Encoding threads.
     pub threads: usize,
+    /// Bound on the parts together.
+    pub max_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             part_rows: 1 << 24,
             group_rows: 1 << 18,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            max_bytes: None,
         }
     }
 }
@@ -109,6 +112,12 @@ pub enum ConvertError {
     /// The Parquet encoder failed.
     #[error("encoding rows: {0}")]
     Encode(#[from] parquet::errors::ParquetError),
+    /// The columns would be larger than allowed.
+    #[error("the columns would exceed the size limit of {limit} bytes")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
     /// A thread of ours died.
     #[error("a worker thread failed: {0}")]
     Worker(String),

@@ -6,16 +6,20 @@
 
 pub mod arena;
 pub mod child;
+pub mod cli;
 pub mod convert;
 pub mod drain;
 pub mod driver;
+pub mod hot;
 pub mod liveness;
 pub mod manifest;
 pub mod modules;
 pub mod note;
 pub mod perfdata;
 pub mod pt;
+pub mod record;
 pub mod runtime_image;
 #[path = "../runtime/src/shared.rs"]
 pub mod shared;
 pub mod signals;
+pub mod summary;

@@ -1,2 +1,38 @@
-//! mgz.
-fn main() {}
+//! `mgz-record`: see `mgz-record --help`.
+
+use clap::Parser;
+use mgz_collector::cli::{self, Cli};
+use mgz_collector::{hot, record};
+
+fn main() {
+    std::process::exit(run());
+}
+
+fn run() -> i32 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // By the convention of `env` and `timeout`; statuses below belong to the program.
+            return if error.use_stderr() { 125 } else { 0 };
+        }
+    };
+    let done = match &cli {
+        Cli { completions: Some(shell), .. } => {
+            cli::completions(*shell, &mut std::io::stdout());
+            Ok(0)
+        }
+        Cli { man: true, .. } => {
+            // A reader that has gone is no failure.
+            let _ = cli::man(&mut std::io::stdout());
+            Ok(0)
+        }
+        Cli { recover: Some(trace), .. } => record::recover(&cli, trace),
+        Cli { hot: true, .. } => hot::run(&cli),
+        _ => record::record(&cli),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("mgz-record: {}", failure.message);
+        failure.status
+    })
+}

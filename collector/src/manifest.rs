@@ -67,6 +67,9 @@ impl Folder {
         Self::check(path, force)?;
         let unwritable = |error| FolderError::Unwritable { path: path.display().to_string(), error };
         if path.exists() {
+            if let Err(error) = Folder::existing(path).lock() {
+                return Err(FolderError::Unwritable { path: path.display().to_string(), error: io::Error::other(error) });
+            }
             clear(path).map_err(unwritable)?;
         }
         make_dir(path).map_err(unwritable)?;
@@ -87,6 +90,22 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Keeps other recorders away until the result is dropped. The error is a sentence.
+    pub fn lock(&self) -> Result<std::fs::File, String> {
+        use std::os::fd::AsRawFd;
+        let shown = self.path.display();
+        let dir = std::fs::File::open(&self.path).map_err(|e| format!("{shown}: cannot be opened: {e}"))?;
+        // SAFETY: an integer call on our own descriptor.
+        match unsafe { libc::flock(dir.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+            0 => Ok(dir),
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => {
+                Err(format!("{shown}: another mgz-record is writing this trace; wait for it to end, or choose another folder"))
+            }
+            // Some file systems have no locks; then nobody keeps us away.
+            _ => Ok(dir),
+        }
     }
 
     fn reserve(&self) -> io::Result<()> {

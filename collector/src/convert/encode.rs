@@ -143,6 +143,7 @@ struct Parts<'a> {
     open: Option<Part>,
     done: usize,
     bytes: u64,
+    max_bytes: Option<u64>,
 }
 
 impl Parts<'_> {
@@ -167,6 +168,9 @@ impl Parts<'_> {
         }
         group.close()?;
         part.rows += encoded.rows;
+        if let Some(limit) = self.max_bytes.filter(|&limit| self.bytes + part.writer.bytes_written() as u64 > limit) {
+            return Err(ConvertError::TooLarge { limit });
+        }
         if part.rows >= self.part_rows { self.finish(part) } else { self.keep(part) }
     }
 
@@ -193,7 +197,7 @@ type Done = (usize, Result<Encoded, ConvertError>);
 /// Converts everything that `source` has into parts in `dir`.
 pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
     let shape = Shape::new(options.compression)?;
-    let mut parts = Parts { shape: &shape, dir, part_rows: options.part_rows.max(1), open: None, done: 0, bytes: 0 };
+    let mut parts = Parts { shape: &shape, dir, part_rows: options.part_rows.max(1), open: None, done: 0, bytes: 0, max_bytes: options.max_bytes };
     let threads = options.threads.max(1);
     // Together with what the encoders hold, this bounds the row groups in memory.
     let (send, receive) = sync_channel::<Sent>(1);

@@ -1,0 +1,217 @@
+//! The command line of `mgz-record`.
+
+use crate::convert::Compression;
+use clap::{CommandFactory, Parser, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
+  mgz-record -- ./app.inst input.dat      the last 1,000 records of every 1,000,000, into ./trace
+  mgz-record --mode full -o t -- ./app.inst small.dat
+                                          every load, in order (small inputs: the trace grows fast)
+  mgz-record --period 100000 --window 5000 --force -- ./app.inst
+                                          denser sampling, replacing the trace of the last run
+  mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
+  mgz-record --recover trace              finish a trace whose recorder was killed
+  mgz-analyze trace                       what the loads do
+
+Records memory accesses of programs that mgz-instrument has prepared.
+The program's input, output and exit status are its own.";
+
+const AFTER: &str = "\
+Exit status: that of the program, 128+n if signal n ended it; 125 if mgz-record itself fails (the program was not
+recorded), 126 if the program cannot be executed, 127 if it is not found.
+
+Traces hold the command line, paths and addresses of the program; their files can be read by you alone.";
+
+/// Records memory accesses of programs that mgz-instrument has prepared.
+#[derive(Parser, Debug)]
+#[command(name = "mgz-record", version, before_help = EXAMPLES, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
+pub struct Cli {
+    /// Folder for the trace
+    #[arg(short, long, value_name = "DIR", default_value = "trace")]
+    pub output: PathBuf,
+
+    /// What is kept: every record, or the last --window of every --period records
+    #[arg(long, value_enum, default_value_t = Mode::Ring)]
+    pub mode: Mode,
+
+    /// How records get out of the program
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+
+    /// Records from the end of one window to the end of the next (mode ring)
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub period: u64,
+
+    /// Records in a window (mode ring)
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub window: u64,
+
+    /// Replace the trace that the folder holds; a folder without a trace is never touched
+    #[arg(long)]
+    pub force: bool,
+
+    /// Leave spill/ as it is and do not convert it to samples/
+    #[arg(long)]
+    pub keep_spill: bool,
+
+    /// Compression of the columns
+    #[arg(long, value_enum, default_value_t = Codec::Lz4, value_name = "CODEC")]
+    pub compress: Codec,
+
+    /// Bound on the size of the trace, e.g. 500M, 20G; the program goes on when it is reached
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub max_size: Option<u64>,
+
+    /// Turn address randomisation off, so that runs can be compared
+    #[arg(long)]
+    pub no_aslr: bool,
+
+    /// Form of the line at the end (on standard error, since standard output is the program's)
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Show where the program spends its time, and the --functions option for mgz-instrument that covers it
+    #[arg(long, conflicts_with_all = ["recover", "mode", "keep_spill"])]
+    pub hot: bool,
+
+    /// Convert the spill files of a trace whose recording did not end well
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
+    pub recover: Option<PathBuf>,
+
+    /// Print a completion script
+    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
+    pub completions: Option<clap_complete::Shell>,
+
+    /// Print the manual page (roff)
+    #[arg(long, exclusive = true)]
+    pub man: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]…")]
+    pub program: Vec<OsString>,
+}
+
+/// `--mode`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every record, in order, nothing dropped
+    Full,
+    /// The last records of each period; the same ones in every run
+    Ring,
+    /// The runtime is in place but nothing is installed: for the single-step reference
+    #[value(hide = true)]
+    Off,
+}
+
+/// `--backend`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// What this machine can do
+    Auto,
+    /// Rings in the program's memory
+    Soft,
+    /// Intel Processor Trace
+    Pt,
+}
+
+/// `--compress`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Fast to read
+    Lz4,
+    /// Small, for the archive
+    Zstd,
+    /// None
+    None,
+}
+
+impl From<Codec> for Compression {
+    fn from(codec: Codec) -> Compression {
+        match codec {
+            Codec::Lz4 => Compression::Lz4,
+            Codec::Zstd => Compression::Zstd,
+            Codec::None => Compression::None,
+        }
+    }
+}
+
+/// `--format`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One line for people
+    Text,
+    /// One line of JSON
+    Json,
+}
+
+/// A number of bytes with an optional K, M, G or T (powers of 1024).
+fn parse_size(text: &str) -> Result<u64, String> {
+    let upper = text.trim().trim_end_matches(['b', 'B']).trim_end_matches(['i']).to_ascii_uppercase();
+    let (digits, shift) = match upper.char_indices().next_back() {
+        Some((at, unit)) if unit.is_ascii_alphabetic() => match "KMGT".find(unit) {
+            Some(power) => (&upper[..at], 10 * (power as u32 + 1)),
+            None => return Err(format!("{text:?} is not a size; give bytes, or a number with K, M, G or T")),
+        },
+        _ => (&upper[..], 0),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| format!("{text:?} is not a size; give bytes, or a number with K, M, G or T"))?;
+    match number.checked_mul(1 << shift) {
+        Some(0) | None => Err(format!("{text:?} is not a usable size")),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+/// Writes the completion script for a shell to `out`.
+pub fn completions(shell: clap_complete::Shell, out: &mut impl std::io::Write) {
+    clap_complete::generate(shell, &mut Cli::command(), "mgz-record", out);
+}
+
+/// Writes the manual page to `out`.
+pub fn man(out: &mut impl std::io::Write) -> std::io::Result<()> {
+    clap_mangen::Man::new(Cli::command()).render(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_behind_the_program_are_its_own() {
+        let cli = Cli::try_parse_from(["mgz-record", "--mode", "full", "--", "./a", "--mode", "x", "-o"]).unwrap();
+        assert_eq!(cli.mode, Mode::Full);
+        assert_eq!(cli.program, ["./a", "--mode", "x", "-o"]);
+        let cli = Cli::try_parse_from(["mgz-record", "./a", "--force", "--", "b"]).unwrap();
+        assert!(!cli.force);
+        assert_eq!(cli.program, ["./a", "--force", "--", "b"]);
+        assert!(Cli::try_parse_from(["mgz-record", "--frobnicate", "--", "a"]).is_err());
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("1234"), Ok(1234));
+        assert_eq!(parse_size("3k"), Ok(3072));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        for bad in ["", "x", "3X", "-1", "0", "99999999999T", "1.5G"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn help_and_manual_begin_with_examples() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.starts_with("Examples:"), "{help}");
+        let mut manual = Vec::new();
+        man(&mut manual).unwrap();
+        assert!(String::from_utf8(manual).unwrap().contains("mgz\\-record"));
+    }
+}

@@ -1,0 +1,373 @@
+//! A recording from beginning to end: folder, program, conversion, manifest.
+
+use crate::cli::{Backend, Cli, Codec, Format, Mode};
+use crate::convert::{self, ConvertError};
+use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOptions, RunOutcome};
+use crate::manifest::{self, Folder, monotonic_ns};
+use crate::modules::{self, Refusal};
+use crate::shared;
+use crate::summary;
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::spill::ThreadKey;
+use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
+use std::path::Path;
+
+/// Why nothing (or not everything) was recorded, with the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    /// 125, 126 or 127.
+    pub status: i32,
+    /// For the user.
+    pub message: String,
+}
+
+impl Failure {
+    fn own(message: impl std::fmt::Display) -> Failure {
+        Failure { status: 125, message: message.to_string() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure { status: refusal.status(), message: refusal.to_string() }
+    }
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Failure {
+        Failure { status: error.exit_status(), message: error.to_string() }
+    }
+}
+
+impl From<crate::manifest::FolderError> for Failure {
+    fn from(error: crate::manifest::FolderError) -> Failure {
+        Failure::own(error)
+    }
+}
+
+fn exit_status(status: ProgramStatus) -> i32 {
+    match status {
+        ProgramStatus::Exited(code) => code,
+        ProgramStatus::Signaled(signal) => 128 + signal,
+    }
+}
+
+fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
+    match mode {
+        Mode::Full => (driver::Mode::Full, "full"),
+        Mode::Ring => (driver::Mode::Ring, "ring"),
+        Mode::Off => (driver::Mode::Off, "off"),
+    }
+}
+
+/// Records a program; returns the exit status to pass on.
+pub fn record(cli: &Cli) -> Result<i32, Failure> {
+    let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
+    if cli.mode == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {
+        return Err(Failure::own(format!(
+            "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
+            cli.window, cli.period
+        )));
+    }
+    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
+    let instrumented = modules::check(&program)?;
+    if cli.backend == Backend::Pt {
+        return Err(Failure::own("--backend pt: recording with Intel PT is not available in this mgz-record; use --backend soft"));
+    }
+    let (mode, mode_name) = driver_mode(cli.mode);
+    let mut options = RunOptions {
+        mode,
+        period: if cli.mode == Mode::Ring { cli.period } else { 0 },
+        window: if cli.mode == Mode::Ring { cli.window } else { 0 },
+        spill_dir: cli.output.join(SPILL_DIR),
+        program,
+        argv: cli.program.clone(),
+        no_aslr: cli.no_aslr,
+        max_bytes: cli.max_size,
+    };
+    if cli.mode == Mode::Off {
+        options.spill_dir = std::env::temp_dir();
+        return Ok(exit_status(driver::run(&options, &mut |_| {})?.status));
+    }
+    let folder = Folder::create(&cli.output, cli.force)?;
+    let _lock = folder.lock().map_err(Failure::own)?;
+    let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let mut session = Session { manifest: manifest::begin(command, mode_name, options.period, options.window), folder };
+    let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event))?));
+    let outcome = match started {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            session.folder.remove();
+            return Err(failure);
+        }
+    };
+    session.ended(&outcome);
+    session.convert(cli);
+    let written = session.finish();
+    if mode_name != "off" {
+        report(&session.manifest, &cli.output, cli.format);
+    }
+    if let Err(error) = written {
+        eprintln!("mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`", cli.output.display(), cli.output.display());
+    }
+    Ok(exit_status(outcome.status))
+}
+
+fn report(manifest: &Manifest, trace: &Path, format: Format) {
+    use std::io::Write;
+    let shown = trace.display().to_string();
+    let mut text = String::new();
+    match format {
+        Format::Text => {
+            for problem in &manifest.problems {
+                text.push_str(&format!("mgz-record: {problem}\n"));
+            }
+            text.push_str(&summary::text(manifest, &shown));
+        }
+        Format::Json => text.push_str(&summary::json(manifest, &shown)),
+    }
+    text.push('\n');
+    // The program may have closed what we share with it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// A trace in the making.
+struct Session {
+    folder: Folder,
+    manifest: Manifest,
+}
+
+impl Session {
+    /// Copies what is needed while it is certainly there, and says that the recording runs.
+    fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
+        for module in instrumented {
+            let id = hex(&module.note.sidecar_id);
+            self.folder.add_sidecar(&module.sidecar, &id).map_err(|e| {
+                Failure::own(format!("{}: cannot be copied into {}: {e}", module.sidecar.display(), self.folder.path().display()))
+            })?;
+        }
+        self.folder
+            .write(&self.manifest)
+            .map_err(|e| Failure::own(format!("{}: the manifest cannot be written: {e}", self.folder.path().display())))
+    }
+
+    fn event(&mut self, event: &Event) {
+        if let Event::Module(module) = event {
+            self.module(module);
+        }
+    }
+
+    fn problem(&mut self, sentence: String) {
+        if !self.manifest.problems.contains(&sentence) {
+            self.manifest.problems.push(sentence);
+        }
+    }
+
+    fn module(&mut self, seen: &ModuleSeen) {
+        if let Some(why) = refused_module(seen.result) {
+            return self.problem(format!("{}: not recorded in process {}: {why}", seen.path.display(), seen.pid));
+        }
+        let id = hex(&seen.sidecar_id);
+        let sidecar = match self.folder.add_sidecar(&seen.sidecar, &id) {
+            Ok(sidecar) => sidecar,
+            Err(error) => {
+                self.problem(format!("{}: the sidecar could not be copied into the trace: {error}; its loads cannot be expanded", seen.sidecar.display()));
+                String::new()
+            }
+        };
+        let build_id = Sidecar::read_header(&self.folder.path().join(&sidecar)).map_or_else(|_| String::new(), |(_, header)| header.input.build_id);
+        let module = Module { path: seen.path.display().to_string(), build_id, bias: seen.bias, sidecar, sidecar_id: id, loads: Vec::new() };
+        manifest::add_module(&mut self.manifest, module, ModuleLoad { process: seen.pid, begin_ns: monotonic_ns() });
+        // A failure here shows again, with an error, when the recording ends.
+        let _ = self.folder.write(&self.manifest);
+    }
+
+    /// Enters what the driver has counted.
+    fn ended(&mut self, outcome: &RunOutcome) {
+        let m = &mut self.manifest;
+        m.program_status = match outcome.status {
+            ProgramStatus::Exited(code) => format!("exit {code}"),
+            ProgramStatus::Signaled(signal) => format!("signal {signal}"),
+        };
+        m.wall_seconds = outcome.wall.as_secs_f64();
+        m.totals.spill_bytes = outcome.spill_bytes;
+        m.totals.dropped = outcome.dropped.clone();
+        m.totals.truncated_windows = outcome.truncated.clone();
+        for t in &outcome.threads {
+            m.totals.records_executed += t.slots_executed;
+            m.totals.records_kept += t.slots_kept;
+            m.totals.samples += if m.mode == "ring" { t.segments } else { u64::from(t.segments > 0) };
+            m.threads.push(Thread {
+                process: t.process,
+                thread: t.thread,
+                records_executed: t.slots_executed,
+                records_kept: t.slots_kept,
+                rows: 0,
+                samples: if m.mode == "ring" { t.segments } else { u64::from(t.segments > 0) },
+            });
+        }
+        let sentences: Vec<String> = outcome.dropped.iter().filter_map(|(what, &n)| drop_sentence(what, n)).collect();
+        outcome.problems.iter().cloned().chain(sentences).for_each(|p| self.problem(p));
+    }
+
+    /// Turns the spill files into columns, unless they are to stay.
+    fn convert(&mut self, cli: &Cli) {
+        if cli.keep_spill {
+            return;
+        }
+        self.expand(cli.compress, cli.max_size);
+    }
+
+    fn expand(&mut self, compress: Codec, max_bytes: Option<u64>) {
+        let options = convert::Options { compression: compress.into(), max_bytes, ..convert::Options::default() };
+        let path = self.folder.path().to_owned();
+        match convert::convert(&path, &self.manifest, &options) {
+            Ok(outcome) => {
+                self.converted(&outcome);
+                self.manifest.data = "samples".into();
+            }
+            Err(error) => {
+                let again = format!("run `mgz-record --recover {}`", path.display());
+                let remedy = match &error {
+                    ConvertError::TooLarge { .. } => "mgz-analyze reads the spill files as well; record with a larger --max-size for columns".to_owned(),
+                    error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
+                    _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
+                };
+                self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
+            }
+        }
+    }
+
+    fn converted(&mut self, outcome: &convert::Outcome) {
+        let m = &mut self.manifest;
+        let c = &outcome.counters;
+        m.totals.rows = c.rows;
+        m.totals.implied_const = c.implied;
+        m.totals.samples = c.samples;
+        m.totals.sample_bytes = outcome.bytes;
+        for (what, n) in [
+            ("unknown_ids", c.unknown),
+            ("torn_loads", c.torn),
+            ("cut_loads", c.cut),
+            ("implied_const_unplaced", c.implied_unplaced),
+            ("damaged_segments", outcome.damaged_segments),
+            ("torn_spill_files", outcome.torn_files),
+        ] {
+            if n > 0 {
+                *m.totals.dropped.entry(what.into()).or_default() += n;
+            }
+        }
+        for thread in &mut m.threads {
+            let key = ThreadKey { process: thread.process, thread: thread.thread };
+            if let Some(rows) = outcome.threads.get(&key) {
+                (thread.rows, thread.samples) = (rows.rows, rows.samples);
+            }
+        }
+        let loads = c.rows + c.implied + c.implied_unplaced;
+        let whole = m.totals.records_kept == m.totals.records_executed && c.unknown == 0 && outcome.damaged_segments == 0 && outcome.torn_files == 0;
+        if m.mode == "full" && whole {
+            m.totals.loads_executed = Some(loads);
+        } else if c.slots > 0 {
+            m.totals.loads_executed_estimate = Some(loads as f64 / c.slots as f64 * m.totals.records_executed as f64);
+        }
+        if c.unknown > 0 {
+            self.problem(format!("{} record slots have ids that no module of the trace has; their loads are missing", c.unknown));
+        }
+        outcome.problems.iter().cloned().for_each(|p| self.problem(p));
+    }
+
+    /// Writes the last manifest and removes what is no longer needed.
+    fn finish(&mut self) -> std::io::Result<()> {
+        if self.manifest.state == "running" {
+            self.manifest.state = if self.manifest.problems.is_empty() { "complete" } else { "partial" }.into();
+        }
+        self.folder.release_reserve();
+        self.folder.write(&self.manifest)?;
+        if self.manifest.data == "samples" {
+            // From here on the manifest says that the columns are complete.
+            self.folder.remove_spill()?;
+        }
+        Ok(())
+    }
+}
+
+fn hex(id: &[u8; 16]) -> String {
+    id.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Why the runtime did not record a module.
+fn refused_module(result: u32) -> Option<&'static str> {
+    Some(match result {
+        shared::MODULE_OK => return None,
+        shared::MODULE_VERSION => "instrumented by another version of mgz (run mgz-instrument again)",
+        shared::MODULE_FLAVOUR => "instrumented for Intel PT (run `mgz-instrument --backend soft`)",
+        shared::MODULE_NO_SIDECAR => "its sidecar is missing (put it back, or run mgz-instrument again)",
+        shared::MODULE_OTHER_SIDECAR => "its sidecar belongs to another build (run mgz-instrument again)",
+        shared::MODULE_OVERLAP => "its record numbers overlap with those of another module (instrument both together)",
+        shared::MODULE_UNPATCHED => "its code could not be made writable, or its patch table is damaged",
+        _ => "the runtime refused it",
+    })
+}
+
+/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or where a
+/// sentence of its own exists.
+fn drop_sentence(what: &str, n: u64) -> Option<String> {
+    Some(match what {
+        "threads_without_ring" => format!("{n} threads were not recorded: no room for their rings (too many threads at once)"),
+        "foreign_threads" => format!("{n} times a thread met the ring of another and stopped recording"),
+        "lost_probe_states" => format!("{n} signals interrupted probes in an unknown state; the records around them may be missing"),
+        "modules_untold" => format!("{n} modules could not be told to the recorder; their loads are missing"),
+        "damaged_chunks" => format!("{n} chunks of records were damaged by the program and are missing"),
+        _ => return None,
+    })
+}
+
+/// Converts what a recording has left behind.
+pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
+    let mut m = manifest::read(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
+    let folder = Folder::existing(trace);
+    let _lock = folder.lock().map_err(Failure::own)?;
+    if m.data != "spill" {
+        return Err(Failure::own(format!("{}: nothing to recover: its columns are complete ({} rows)", trace.display(), m.totals.rows)));
+    }
+    if m.state == "running" {
+        m.state = "interrupted".into();
+        m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
+        m.totals.dropped.insert("after_the_recorder_was_killed".into(), 0);
+        m.totals.dropped.retain(|_, n| *n > 0);
+    }
+    let mut session = Session { folder, manifest: m };
+    session.manifest.problems.retain(|p| !p.starts_with("the records stay in "));
+    recount(&mut session.manifest, &trace.join(SPILL_DIR)).map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
+    session.expand(cli.compress, cli.max_size);
+    if session.manifest.data != "samples" {
+        let why = session.manifest.problems.last().cloned().unwrap_or_default();
+        return Err(Failure::own(format!("{}: {why}", trace.display())));
+    }
+    if session.manifest.state == "partial" && session.manifest.problems.is_empty() {
+        session.manifest.state = "complete".into();
+    }
+    session.finish().map_err(|e| Failure::own(format!("{}: {e}", trace.display())))?;
+    report(&session.manifest, trace, cli.format);
+    Ok(0)
+}
+
+/// Counts kept records anew from the spill files, where the manifest of a killed recorder has none.
+fn recount(m: &mut Manifest, spill: &Path) -> std::io::Result<()> {
+    if !m.threads.is_empty() {
+        return Ok(());
+    }
+    let mut threads: std::collections::BTreeMap<ThreadKey, Thread> = std::collections::BTreeMap::new();
+    for (key, path) in mgz_annotations_schema::spill::list(spill)? {
+        // A file that cannot be read is reported by the conversion.
+        let Ok(file) = mgz_annotations_schema::spill::SpillFile::open(&path) else { continue };
+        let thread = threads.entry(key).or_insert(Thread { process: key.process, thread: key.thread, ..Thread::default() });
+        let ends = file.segments().iter().map(|s| s.header.first_slot + u64::from(s.header.slots));
+        thread.records_executed += ends.max().unwrap_or(0);
+        thread.records_kept += file.segments().iter().map(|s| u64::from(s.header.slots)).sum::<u64>();
+    }
+    m.threads = threads.into_values().collect();
+    m.totals.records_executed = m.threads.iter().map(|t| t.records_executed).sum();
+    m.totals.records_kept = m.threads.iter().map(|t| t.records_kept).sum();
+    Ok(())
+}
