@@ -1,2 +1,119 @@
-//! mgz.
-fn main() {}
+//! `mgz-analyze`: a trace in, tables out.
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use mgz_analyzer::cli::{Arguments, Format};
+use mgz_analyzer::engine::{Options, analyse};
+use mgz_analyzer::export::{FileFormat, write};
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::report::{Analysis, build};
+use mgz_analyzer::tables::{Style, render};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mgz-analyze: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(shell) = arguments.completions {
+        let mut bytes = Vec::new();
+        clap_complete::generate(shell, &mut Arguments::command(), "mgz-analyze", &mut bytes);
+        return print(&bytes);
+    }
+    if arguments.man {
+        let mut bytes = Vec::new();
+        clap_mangen::Man::new(Arguments::command()).render(&mut bytes)?;
+        return print(&bytes);
+    }
+    if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
+        Arguments::command().error(clap::error::ErrorKind::MissingRequiredArgument, "--format csv and parquet need a folder: -o DIR").exit();
+    }
+    if arguments.threads > 0 {
+        rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build_global().context("cannot start threads")?;
+    }
+    let folder = arguments.trace.as_deref().context("no trace given")?;
+    let mut trace = Trace::open(folder, !arguments.no_annotations)?;
+    let analysis = examine(&mut trace, arguments);
+    for warning in &analysis.warnings {
+        eprintln!("mgz-analyze: warning: {warning}");
+    }
+    for damage in &trace.damage {
+        eprintln!("mgz-analyze: {damage}");
+    }
+    show(&analysis, arguments)?;
+    Ok(if trace.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn examine(trace: &mut Trace, arguments: &Arguments) -> Analysis {
+    let rows: u64 = (0..trace.pieces()).map(|p| trace.piece_rows(p)).sum();
+    let bar = progress_bar(rows);
+    let options = Options { blocks: arguments.zoom, samples: arguments.zoom, ..Options::new(arguments.block.trailing_zeros()) };
+    let source = (&*trace, ColumnSet { time: arguments.zoom });
+    let outcome = analyse(&source, options, &|rows| bar.inc(rows));
+    bar.finish_and_clear();
+    trace.damage.extend(outcome.damage.iter().cloned());
+    let mut warnings = trace.warnings.clone();
+    warnings.extend(trace.damage.iter().cloned());
+    let mut analysis = build(&trace.manifest, &trace.code, &outcome, arguments.block, warnings);
+    analysis.warnings.dedup();
+    analysis
+}
+
+/// A progress bar on a terminal, nothing elsewhere.
+fn progress_bar(rows: u64) -> indicatif::ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let bar = indicatif::ProgressBar::new(rows);
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
+    match arguments.format {
+        Format::Table => {
+            let width = if std::io::stdout().is_terminal() { comfy_table::Table::new().width() } else { None };
+            print(render(analysis, Style { width, rows: arguments.rows }).as_bytes())?;
+        }
+        Format::Json => {
+            let mut bytes = serde_json::to_vec_pretty(analysis)?;
+            bytes.push(b'\n');
+            if let Some(folder) = &arguments.output {
+                std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+                let file = folder.join("analysis.json");
+                std::fs::write(&file, &bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+            }
+            print(&bytes)?;
+        }
+        Format::Csv | Format::Parquet => {
+            let format = if arguments.format == Format::Csv { FileFormat::Csv } else { FileFormat::Parquet };
+            let folder = arguments.output.as_deref().context("no folder given")?;
+            for file in write(analysis, folder, format)? {
+                print(format!("{}\n", file.display()).as_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>()).any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

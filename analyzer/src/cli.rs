@@ -1,0 +1,89 @@
+//! The command line of `mgz-analyze`.
+
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
+  mgz-analyze trace                            what it loads, where, and with how much reuse
+  mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
+  mgz-analyze trace --block 4096               reuse distance in pages
+  mgz-analyze trace --format json | jq '.functions[0]'
+  mgz-analyze trace --format csv -o tables     one file per table
+
+Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
+with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
+_hat is an estimate for the whole run; everything else is an exact count over the recorded loads.
+docs/mgz-analyze.md has the definitions, docs/analysis-json.md the keys of the JSON.
+
+Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
+
+/// Output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text tables on stdout.
+    Table,
+    /// One JSON document on stdout.
+    Json,
+    /// CSV files in the folder given with -o.
+    Csv,
+    /// Parquet files in the folder given with -o.
+    Parquet,
+}
+
+/// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance, access classes, by
+/// function, line, window size, and, with --zoom, time and memory region.
+#[derive(Debug, Parser)]
+#[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110)]
+pub struct Arguments {
+    /// The folder that mgz-record wrote.
+    #[arg(required_unless_present_any = ["completions", "man"])]
+    pub trace: Option<PathBuf>,
+    /// Adds the time tree and the location tree.
+    #[arg(long)]
+    pub zoom: bool,
+    /// Bytes of a block of reuse distance: a power of two.
+    #[arg(long, default_value_t = 64, value_parser = block)]
+    pub block: u64,
+    /// How to show the result.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Folder for --format csv and parquet; made if need be. With json: also write DIR/analysis.json.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Rows of the function and line tables on stdout.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub rows: usize,
+    /// A subregion is hot if it has at least this share of its parent's accesses, in percent (the τ of the location zoom).
+    #[arg(long, default_value_t = 10.0, value_name = "PERCENT", value_parser = share)]
+    pub tau: f64,
+    /// Does not read the sidecars: code is not named, addresses are analysed all the same.
+    #[arg(long)]
+    pub no_annotations: bool,
+    /// Threads to use; 0: one per CPU.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    /// Prints completions for a shell and ends.
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    pub completions: Option<clap_complete::Shell>,
+    /// Prints the manual page (roff) and ends.
+    #[arg(long, exclusive = true)]
+    pub man: bool,
+}
+
+fn block(text: &str) -> Result<u64, String> {
+    let value: u64 = text.parse().map_err(|_| "not a number of bytes".to_string())?;
+    if !value.is_power_of_two() || value > 1 << 30 {
+        return Err("must be a power of two from 1 to 1073741824".into());
+    }
+    Ok(value)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_string())?;
+    if !(value > 0.0 && value <= 100.0) {
+        return Err("must be above 0 and at most 100".into());
+    }
+    Ok(value)
+}

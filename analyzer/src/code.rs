@@ -1,0 +1,216 @@
+//! Which code a row belongs to: functions, source lines, and the *groups* that the stages count by.
+//!
+//! A group is four times a *line piece* plus a class: 0 Constant, 1 Strided, 2 Irregular, 3 store. A line
+//! piece is the code of one machine function that stems from one source position with one inline chain
+//! (without line information: the whole function). Function and line tables are sums of pieces.
+
+use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Class number of stores in a group.
+pub const CLASS_STORE: u32 = 3;
+
+/// A row of the function table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionName {
+    /// Name; `[0x…]` (link-time address) where there is no symbol; `[unknown]` for rows without a site.
+    pub function: String,
+    /// File name of the module, without folders.
+    pub module: String,
+}
+
+/// A row of the line table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LineName {
+    /// Innermost function at this position.
+    pub function: String,
+    /// File name of the module.
+    pub module: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+}
+
+/// A line piece.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Index into [`CodeMap::functions`].
+    pub function: u32,
+    /// Index into [`CodeMap::lines`].
+    pub line: u32,
+    /// `caller at file:line`, from the inside out.
+    pub chain: Vec<String>,
+}
+
+/// One traced file at one place.
+struct ModuleCode {
+    /// Line piece by site.
+    sites: Arc<Vec<u32>>,
+    /// Line piece of rows whose site is not known.
+    unknown: u32,
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub struct CodeMap {
+    modules: Vec<ModuleCode>,
+    known: HashMap<String, (Arc<Vec<u32>>, u32)>,
+    /// Functions.
+    pub functions: Vec<FunctionName>,
+    /// Source lines.
+    pub lines: Vec<LineName>,
+    /// Line pieces.
+    pub pieces: Vec<Piece>,
+    line_index: HashMap<LineName, u32>,
+    nowhere: Option<u32>,
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+impl CodeMap {
+    /// A map without modules.
+    pub fn new() -> CodeMap {
+        let mut map = CodeMap::default();
+        map.nowhere = Some(map.unknown("[unknown module]"));
+        map
+    }
+
+    fn line(&mut self, name: LineName) -> u32 {
+        if let Some(&index) = self.line_index.get(&name) {
+            return index;
+        }
+        let index = self.lines.len() as u32;
+        self.lines.push(name.clone());
+        self.line_index.insert(name, index);
+        index
+    }
+
+    /// A function and piece for rows of a module whose site is not known.
+    fn unknown(&mut self, module: &str) -> u32 {
+        let function = self.functions.len() as u32;
+        self.functions.push(FunctionName { function: "[unknown]".into(), module: module.into() });
+        let line = self.line(LineName { function: "[unknown]".into(), module: module.into(), file: String::new(), line: 0 });
+        self.pieces.push(Piece { function, line, chain: Vec::new() });
+        self.pieces.len() as u32 - 1
+    }
+
+    /// Adds the next module of the manifest. `id` tells equal sidecars apart (empty: never equal).
+    pub fn add_module(&mut self, path: &str, id: &str, sidecar: Option<&Sidecar>) {
+        if let Some((sites, unknown)) = self.known.get(id) {
+            self.modules.push(ModuleCode { sites: sites.clone(), unknown: *unknown });
+            return;
+        }
+        let original = sidecar.map(|s| s.header.input.path.as_str()).filter(|p| !p.is_empty()).unwrap_or(path);
+        let module = file_name(original).to_string();
+        let unknown = self.unknown(&module);
+        let sites = Arc::new(sidecar.map(|s| self.sites(s, &module)).unwrap_or_default());
+        if !id.is_empty() && sidecar.is_some() {
+            self.known.insert(id.to_string(), (sites.clone(), unknown));
+        }
+        self.modules.push(ModuleCode { sites, unknown });
+    }
+
+    /// Makes functions, lines and pieces of a sidecar; returns the piece of each site.
+    fn sites(&mut self, sidecar: &Sidecar, module: &str) -> Vec<u32> {
+        let first = self.functions.len() as u32;
+        // The outermost name in the debug information is demangled; it is the function's own.
+        let mut names: Vec<Option<u32>> = vec![None; sidecar.functions.len()];
+        for site in &sidecar.sites {
+            if let Some(name) = names.get_mut(site.function as usize)
+                && name.is_none()
+                && site.location != NONE
+            {
+                let outermost = chain(sidecar, site.location).last().map_or(NONE, |l| l.function);
+                if !sidecar.string(outermost).is_empty() {
+                    *name = Some(outermost);
+                }
+            }
+        }
+        for (function, name) in sidecar.functions.iter().zip(names) {
+            let symbol = sidecar.string(function.name);
+            let text = match name {
+                Some(name) => sidecar.string(name).to_string(),
+                None if !symbol.is_empty() => symbol.to_string(),
+                None => format!("[{:#x}]", function.start),
+            };
+            self.functions.push(FunctionName { function: text, module: module.into() });
+        }
+        let mut pieces: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut out = Vec::with_capacity(sidecar.sites.len());
+        for site in &sidecar.sites {
+            let key = (site.function, site.location);
+            let piece = match pieces.get(&key) {
+                Some(&piece) => piece,
+                None => {
+                    let piece = self.piece(sidecar, module, first + site.function, site.location);
+                    pieces.insert(key, piece);
+                    piece
+                }
+            };
+            out.push(piece);
+        }
+        out
+    }
+
+    fn piece(&mut self, sidecar: &Sidecar, module: &str, function: u32, location: u32) -> u32 {
+        let frames = chain(sidecar, location);
+        let inner = frames.first();
+        let mut name = inner.map_or("", |l| sidecar.string(l.function)).to_string();
+        if name.is_empty() {
+            name.clone_from(&self.functions[function as usize].function);
+        }
+        let line = self.line(LineName {
+            function: name,
+            module: module.into(),
+            file: inner.map_or("", |l| sidecar.string(l.file)).into(),
+            line: inner.map_or(0, |l| l.line),
+        });
+        let chain = frames
+            .iter()
+            .skip(1)
+            .map(|l| format!("{} at {}:{}", sidecar.string(l.function), file_name(sidecar.string(l.file)), l.line))
+            .collect();
+        self.pieces.push(Piece { function, line, chain });
+        self.pieces.len() as u32 - 1
+    }
+
+    /// Number of modules.
+    pub fn modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.pieces.len() * 4
+    }
+
+    /// Piece of a row, and whether its module and its site are known.
+    #[inline(always)]
+    pub fn piece_of(&self, module: u16, site: u32) -> (u32, bool, bool) {
+        match self.modules.get(module as usize) {
+            None => (self.nowhere.unwrap_or(0), false, false),
+            Some(code) => match code.sites.get(site as usize) {
+                Some(&piece) => (piece, true, true),
+                None => (code.unknown, true, false),
+            },
+        }
+    }
+}
+
+/// Frames of a location from the inside out. The sidecar's reader has checked that chains end.
+fn chain(sidecar: &Sidecar, location: u32) -> Vec<&mgz_annotations_schema::sidecar::Location> {
+    let mut frames = Vec::new();
+    let mut at = location;
+    while let Some(frame) = sidecar.locations.get(at as usize) {
+        frames.push(frame);
+        at = frame.inlined_into;
+        if frames.len() > 256 {
+            break;
+        }
+    }
+    frames
+}

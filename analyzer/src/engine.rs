@@ -1,0 +1,752 @@
+//! Runs the stages over a trace, on all cores.
+//!
+//! Rows come in batches of pieces. While one batch is analysed, the next is decoded. Inside a batch,
+//! the footprint stage takes chunks in any order; reuse and window stages take samples: short samples
+//! many at a time, long ones each by itself. A sample that is not complete when its batch ends keeps its
+//! engines until the next batch. Parallelism is over samples and stages, never inside one stage of one
+//! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
+
+use crate::footprint::{Entry, Footprints, GroupCount};
+use crate::metrics::LogHistogram;
+use crate::reuse::{ReuseEngine, ReuseSink};
+use crate::rows::{Chunk, Rows, Run};
+use crate::windows::{Levels, WindowEngine};
+use std::sync::Mutex;
+
+/// Samples from this many rows on are tasks of their own; shorter ones are taken together.
+const LONG: usize = 1 << 17;
+/// Rows of one footprint task.
+const FOOTPRINT_ROWS: usize = 1 << 18;
+/// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
+pub const REUSE_LEVELS: usize = 40;
+
+/// Where chunks come from.
+pub trait Source: Sync {
+    /// Number of pieces.
+    fn pieces(&self) -> usize;
+    /// Rows of a piece, as far as known before it is read.
+    fn piece_rows(&self, piece: usize) -> u64;
+    /// Reads a piece; an error is a sentence for the user, and the piece is skipped.
+    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)>;
+}
+
+impl Source for (&crate::input::Trace, crate::input::ColumnSet) {
+    fn pieces(&self) -> usize {
+        self.0.pieces()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.0.piece_rows(piece)
+    }
+
+    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)> {
+        self.0.read(piece, self.1).map_err(|e| (format!("{e}; {} rows are skipped, record again if they matter", e.rows), e.rows))
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Log2 of the block size of reuse distance.
+    pub block_shift: u32,
+    /// Whether reuse is also counted by block, for the location zoom.
+    pub blocks: bool,
+    /// Whether metrics by window size are wanted.
+    pub windows: bool,
+    /// Whether a list of all samples is wanted, for the time zoom.
+    pub samples: bool,
+    /// Rows per thread and batch.
+    pub batch_rows: u64,
+}
+
+impl Options {
+    /// What the summary needs.
+    pub fn new(block_shift: u32) -> Options {
+        Options { block_shift, blocks: false, windows: true, samples: false, batch_rows: 1 << 20 }
+    }
+}
+
+/// Reuse counts of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupReuse {
+    /// Touches that are reuses.
+    pub reuses: u64,
+    /// First touches.
+    pub firsts: u64,
+    /// Sum of D.
+    pub distance: u64,
+    /// Greatest D.
+    pub distance_max: u64,
+    /// Sum of intervals.
+    pub interval: u64,
+}
+
+impl GroupReuse {
+    /// Adds another one.
+    pub fn merge(&mut self, other: &GroupReuse) {
+        self.reuses += other.reuses;
+        self.firsts += other.firsts;
+        self.distance += other.distance;
+        self.distance_max = self.distance_max.max(other.distance_max);
+        self.interval += other.interval;
+    }
+}
+
+/// Reuse inside samples, summed.
+pub struct ReuseTotals {
+    /// By group.
+    pub groups: Vec<GroupReuse>,
+    /// D.
+    pub distances: LogHistogram,
+    /// Intervals.
+    pub intervals: LogHistogram,
+    /// By window size: number of reuses, sum of D.
+    pub levels: Levels<2>,
+    /// By block, if asked for.
+    pub blocks: Option<crate::blocks::BlockTable>,
+}
+
+impl ReuseTotals {
+    fn new(blocks: bool) -> ReuseTotals {
+        ReuseTotals {
+            groups: Vec::new(),
+            distances: LogHistogram::default(),
+            intervals: LogHistogram::default(),
+            levels: Levels::new(REUSE_LEVELS),
+            blocks: blocks.then(crate::blocks::BlockTable::new),
+        }
+    }
+
+    #[inline(always)]
+    fn group(&mut self, group: u32) -> &mut GroupReuse {
+        if group as usize >= self.groups.len() {
+            self.groups.resize(group as usize + 1, GroupReuse::default());
+        }
+        &mut self.groups[group as usize]
+    }
+
+    /// Adds what another one has.
+    pub fn merge(&mut self, other: ReuseTotals) {
+        if self.groups.len() < other.groups.len() {
+            self.groups.resize(other.groups.len(), GroupReuse::default());
+        }
+        for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            mine.merge(theirs);
+        }
+        self.distances.merge(&other.distances);
+        self.intervals.merge(&other.intervals);
+        self.levels.merge(&other.levels);
+        match (&mut self.blocks, other.blocks) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (None, theirs) => self.blocks = theirs,
+            _ => {}
+        }
+    }
+}
+
+/// The reuse stage of one sample.
+struct SampleReuse {
+    engine: ReuseEngine,
+    levels: Levels<2>,
+}
+
+impl SampleReuse {
+    fn new(shift: u32) -> SampleReuse {
+        SampleReuse { engine: ReuseEngine::new(shift), levels: Levels::new(REUSE_LEVELS) }
+    }
+
+    fn begin(&mut self) {
+        self.engine.begin();
+        self.levels.begin();
+    }
+
+    fn run(&mut self, rows: &Rows<'_>, space: u32, totals: &mut ReuseTotals) {
+        if totals.blocks.is_some() {
+            self.engine.run(rows.address, rows.size, rows.group, &mut Sink::<true> { totals, levels: &mut self.levels, space, started: None });
+        } else {
+            self.engine.run(rows.address, rows.size, rows.group, &mut Sink::<false> { totals, levels: &mut self.levels, space, started: None });
+        }
+    }
+
+    /// The sample is complete: its finished windows count.
+    fn finish(&mut self, totals: &mut ReuseTotals) {
+        totals.levels.merge(&self.levels);
+        self.levels = Levels::new(REUSE_LEVELS);
+    }
+}
+
+struct Sink<'a, const BLOCKS: bool> {
+    totals: &'a mut ReuseTotals,
+    levels: &'a mut Levels<2>,
+    space: u32,
+    /// Access whose first block has been told.
+    started: Option<u64>,
+}
+
+impl<const BLOCKS: bool> Sink<'_, BLOCKS> {
+    /// Counts a touch by block; the first touch of an access is where it starts.
+    #[inline(always)]
+    fn block(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
+        if let Some(blocks) = &mut self.totals.blocks {
+            let entry = blocks.touch(self.space, block, tag);
+            entry.reuse.merge(touch);
+            entry.starts += u64::from(self.started != Some(row));
+            self.started = Some(row);
+        }
+    }
+}
+
+impl<const BLOCKS: bool> ReuseSink for Sink<'_, BLOCKS> {
+    #[inline(always)]
+    fn first(&mut self, row: u64, block: u64, tag: u32) {
+        self.totals.group(tag).firsts += 1;
+        if BLOCKS {
+            self.block(row, block, tag, &GroupReuse { firsts: 1, ..GroupReuse::default() });
+        }
+    }
+
+    #[inline(always)]
+    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
+        let one = GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval };
+        self.totals.group(tag).merge(&one);
+        self.totals.distances.add(distance);
+        self.totals.intervals.add(interval);
+        let level = crate::windows::level(row, row.wrapping_sub(interval));
+        self.levels.add(level, 0, 1);
+        self.levels.add(level, 1, distance);
+        if BLOCKS {
+            self.block(row, block, tag, &one);
+        }
+    }
+
+    #[inline(always)]
+    fn done(&mut self, row: u64, _tag: u32) {
+        self.levels.done(row);
+    }
+}
+
+/// What belongs to one bucket.
+struct Bucket {
+    footprints: Footprints,
+    reuse: ReuseTotals,
+}
+
+/// What one worker has found, and its engines.
+struct Worker {
+    buckets: Vec<Bucket>,
+    blocks: bool,
+    windows: WindowEngine,
+    sample: SampleReuse,
+}
+
+impl Worker {
+    fn bucket(&mut self, number: u32) -> &mut Bucket {
+        while self.buckets.len() <= number as usize {
+            self.buckets.push(Bucket { footprints: Footprints::new(), reuse: ReuseTotals::new(self.blocks) });
+        }
+        &mut self.buckets[number as usize]
+    }
+}
+
+/// One sample, as the list of samples has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleInfo {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Sample number.
+    pub sample: u32,
+    /// Load rows.
+    pub loads: u64,
+    /// `time_ns` of the first row.
+    pub first_time: u64,
+    /// `time_ns` of the last row.
+    pub last_time: u64,
+    /// Pieces it lies in, and its load rows in each.
+    pub parts: Vec<(usize, u64)>,
+}
+
+/// The sample that goes on in the next batch.
+struct Open {
+    run: Run,
+    rows: u64,
+    reuse: SampleReuse,
+    windows: WindowEngine,
+}
+
+/// Counts of samples and rows, and what was wrong with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Load rows.
+    pub loads: u64,
+    /// Store rows.
+    pub stores: u64,
+    /// Samples with at least one row.
+    pub samples: u64,
+    /// Load rows of the shortest sample.
+    pub sample_min: u64,
+    /// Load rows of the longest sample.
+    pub sample_max: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Rows whose `seq` does not ascend.
+    pub out_of_order: u64,
+    /// Rows with an unknown site.
+    pub unknown_site: u64,
+    /// Rows with an unknown module.
+    pub unknown_module: u64,
+    /// Rows with an unknown class.
+    pub unknown_class: u64,
+    /// Rows in pieces that could not be read.
+    pub unread: u64,
+}
+
+/// What was found in the rows of one bucket.
+pub struct BucketOutcome {
+    /// Footprint entries, sorted by address space, line, group.
+    pub footprint: Vec<Entry>,
+    /// Counts by group.
+    pub counts: Vec<GroupCount>,
+    /// Reuse inside samples.
+    pub reuse: ReuseTotals,
+}
+
+/// What a pass over a trace gives.
+pub struct Outcome {
+    /// By [`Run::bucket`]; at least one. Rows of a trace as it is read are all in bucket 0.
+    pub buckets: Vec<BucketOutcome>,
+    /// All samples, if asked for, in the order of the trace.
+    pub samples: Vec<SampleInfo>,
+    /// Window metrics.
+    pub windows: WindowEngine,
+    /// Samples and rows.
+    pub census: Census,
+    /// Process ids by address space number.
+    pub spaces: Vec<u32>,
+    /// Pieces that were skipped, and why.
+    pub damage: Vec<String>,
+}
+
+/// Part of a sample inside a batch.
+struct Span {
+    /// Chunk number and rows in it.
+    parts: Vec<(usize, std::ops::Range<usize>)>,
+    rows: usize,
+    space: u32,
+    /// The sample began in an earlier batch.
+    continues: bool,
+    /// The sample may go on in the next batch.
+    open: bool,
+    run: Run,
+}
+
+/// A place for one value that tasks hand over.
+struct Place<T>(Mutex<Option<T>>);
+
+impl<T> Default for Place<T> {
+    fn default() -> Place<T> {
+        Place(Mutex::new(None))
+    }
+}
+
+impl<T> Place<T> {
+    fn put(&self, value: T) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
+    }
+
+    fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+/// The engines of a sample that spans batches.
+#[derive(Default)]
+struct Handover {
+    reuse: Place<SampleReuse>,
+    windows: Place<WindowEngine>,
+}
+
+enum Task<'a> {
+    Reuse(&'a Span),
+    Windows(&'a Span),
+    Short(&'a [Span]),
+    Footprint(Rows<'a>, u32, u32),
+}
+
+/// Runs all stages. `progress` is told the rows done.
+pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+    let threads = rayon::current_num_threads().max(1);
+    let mut driver = Driver {
+        options,
+        workers: Mutex::new(Vec::new()),
+        open: None,
+        census: Census { sample_min: u64::MAX, ..Census::default() },
+        spaces: Vec::new(),
+        last: None,
+        samples: Vec::new(),
+    };
+    let mut damage = Vec::new();
+    let mut next = 0;
+    let mut batch = read_batch(source, &mut next, options.batch_rows.saturating_mul(threads as u64));
+    while !batch.is_empty() {
+        let mut chunks = Vec::with_capacity(batch.len());
+        let mut gap = false;
+        for piece in batch {
+            match piece {
+                Ok(mut chunk) => {
+                    chunk.gap_before |= std::mem::take(&mut gap);
+                    chunks.push(chunk);
+                }
+                Err((text, rows)) => {
+                    damage.push(text);
+                    driver.census.unread += rows;
+                    gap = true;
+                }
+            }
+        }
+        if gap {
+            // The hole is at the end of the batch: the next chunk starts anew.
+            chunks.push(Chunk { gap_before: true, ..Chunk::default() });
+        }
+        let (following, ()) = rayon::join(|| read_batch(source, &mut next, options.batch_rows.saturating_mul(threads as u64)), || driver.batch(&chunks, progress));
+        batch = following;
+    }
+    driver.finish(damage)
+}
+
+/// Reads pieces until there is enough work for all threads.
+fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Chunk, (String, u64)>> {
+    use rayon::prelude::*;
+    let first = *next;
+    let mut rows = 0;
+    while *next < source.pieces() && rows < most {
+        rows += source.piece_rows(*next).max(1);
+        *next += 1;
+    }
+    (first..*next).into_par_iter().with_max_len(1).map(|piece| source.read(piece).map(|chunk| Chunk { piece, ..chunk })).collect()
+}
+
+struct Driver {
+    options: Options,
+    workers: Mutex<Vec<Worker>>,
+    open: Option<Open>,
+    census: Census,
+    spaces: Vec<u32>,
+    /// Process and thread of the last row.
+    last: Option<(u32, u32)>,
+    samples: Vec<SampleInfo>,
+}
+
+impl Driver {
+    fn worker(&self) -> Worker {
+        let pooled = self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+        pooled.unwrap_or_else(|| Worker {
+            buckets: Vec::new(),
+            blocks: self.options.blocks,
+            windows: WindowEngine::new(),
+            sample: SampleReuse::new(self.options.block_shift),
+        })
+    }
+
+    fn give_back(&self, worker: Worker) {
+        self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(worker);
+    }
+
+    fn space(&mut self, process: u32) -> u32 {
+        // Rows are sorted by process: it is nearly always the last one.
+        match self.spaces.iter().rposition(|&p| p == process) {
+            Some(space) => space as u32,
+            None => {
+                self.spaces.push(process);
+                self.spaces.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Cuts a batch into samples.
+    fn spans(&mut self, chunks: &[Chunk]) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut gap = false;
+        for (number, chunk) in chunks.iter().enumerate() {
+            gap |= chunk.gap_before;
+            for run in &chunk.runs {
+                let before = spans.last().map(|s| &s.run).or(self.open.as_ref().map(|o| &o.run));
+                let same = before.is_some_and(|b| b.same_sample(run));
+                if let Some(before) = before
+                    && (before.process, before.thread) == (run.process, run.thread)
+                    && run.first_seq <= before.last_seq
+                    && run.loads.start + run.stores.start == 0
+                {
+                    self.census.out_of_order += 1;
+                }
+                if self.options.samples {
+                    self.list_sample(run, chunk.piece, same && !gap);
+                }
+                if same && !gap && let Some(span) = spans.last_mut() {
+                    span.parts.push((number, run.loads.clone()));
+                    span.rows += run.loads.len();
+                    span.run = run.clone();
+                    continue;
+                }
+                if let Some(span) = spans.last_mut() {
+                    span.open = false;
+                }
+                let continues = same && !gap && spans.is_empty();
+                gap = false;
+                let space = self.space(run.process);
+                spans.push(Span {
+                    parts: vec![(number, run.loads.clone())],
+                    rows: run.loads.len(),
+                    space,
+                    continues,
+                    open: true,
+                    run: run.clone(),
+                });
+            }
+        }
+        if gap {
+            // Nothing follows the hole in this batch.
+            if let Some(span) = spans.last_mut() {
+                span.open = false;
+            } else {
+                self.close_open();
+            }
+        }
+        spans
+    }
+
+    /// Adds a run to the list of samples.
+    fn list_sample(&mut self, run: &Run, piece: usize, continues: bool) {
+        let loads = run.loads.len() as u64;
+        match self.samples.last_mut().filter(|_| continues) {
+            Some(sample) => {
+                sample.loads += loads;
+                sample.last_time = run.last_time;
+                sample.parts.push((piece, loads));
+            }
+            None => self.samples.push(SampleInfo {
+                process: run.process,
+                thread: run.thread,
+                sample: run.sample,
+                loads,
+                first_time: run.first_time,
+                last_time: run.last_time,
+                parts: vec![(piece, loads)],
+            }),
+        }
+    }
+
+    /// The open sample is complete.
+    fn close_open(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        self.count_sample(open.rows);
+        let mut worker = self.worker();
+        open.reuse.finish(&mut worker.bucket(open.run.bucket).reuse);
+        worker.windows.merge(&open.windows);
+        self.give_back(worker);
+    }
+
+    fn count_sample(&mut self, rows: u64) {
+        self.census.samples += 1;
+        self.census.sample_min = self.census.sample_min.min(rows);
+        self.census.sample_max = self.census.sample_max.max(rows);
+    }
+
+    fn batch(&mut self, chunks: &[Chunk], progress: &(dyn Fn(u64) + Sync)) {
+        for chunk in chunks {
+            self.census.loads += chunk.loads.rows().len() as u64;
+            self.census.stores += chunk.stores.rows().len() as u64;
+            self.census.out_of_order += chunk.out_of_order;
+            self.census.unknown_site += chunk.unknown_site;
+            self.census.unknown_module += chunk.unknown_module;
+            self.census.unknown_class += chunk.unknown_class;
+            for run in &chunk.runs {
+                if self.last != Some((run.process, run.thread)) {
+                    self.last = Some((run.process, run.thread));
+                    self.census.threads += 1;
+                }
+            }
+        }
+        let spans = self.spans(chunks);
+        if spans.first().is_some_and(|s| !s.continues) {
+            self.close_open();
+        }
+        if spans.is_empty() {
+            return;
+        }
+        // The sample that was open before this batch, and the one that is open after it.
+        let (before, after) = (Handover::default(), Handover::default());
+        let mut rows_before = 0;
+        if let Some(open) = self.open.take() {
+            rows_before = open.rows;
+            before.reuse.put(open.reuse);
+            before.windows.put(open.windows);
+        }
+        let tasks = self.tasks(chunks, &spans);
+        let (this, before, after) = (&*self, &before, &after);
+        rayon::scope_fifo(|scope| {
+            for task in tasks {
+                scope.spawn_fifo(move |_| this.run(task, chunks, before, after, progress));
+            }
+        });
+
+        for (i, span) in spans.iter().enumerate() {
+            let rows = span.rows as u64 + if i == 0 && span.continues { rows_before } else { 0 };
+            if span.open {
+                rows_before = rows;
+            } else {
+                self.count_sample(rows);
+            }
+        }
+        if let Some(span) = spans.last().filter(|s| s.open)
+            && let (Some(reuse), Some(windows)) = (after.reuse.take(), after.windows.take())
+        {
+            self.open = Some(Open { run: span.run.clone(), rows: rows_before, reuse, windows });
+        }
+    }
+
+    /// The work of a batch, longest first.
+    fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
+        let mut tasks = Vec::new();
+        let long = |s: &Span| s.rows >= LONG || s.continues || s.open;
+        for span in spans.iter().filter(|s| long(s)) {
+            tasks.push(Task::Reuse(span));
+        }
+        for span in spans.iter().filter(|s| long(s) && (self.options.windows || s.open)) {
+            tasks.push(Task::Windows(span));
+        }
+        let mut start = 0;
+        while start < spans.len() {
+            if long(&spans[start]) {
+                start += 1;
+                continue;
+            }
+            let mut end = start;
+            let mut rows = 0;
+            while end < spans.len() && !long(&spans[end]) && rows < LONG {
+                rows += spans[end].rows;
+                end += 1;
+            }
+            tasks.push(Task::Short(&spans[start..end]));
+            start = end;
+        }
+        for chunk in chunks {
+            let mut at = 0;
+            while at < chunk.runs.len() {
+                // Runs of one process and bucket together, in pieces of a good size.
+                let Run { process, bucket, .. } = chunk.runs[at];
+                let joins = |a: &Run, b: &Run| a.loads.end == b.loads.start && a.stores.end == b.stores.start;
+                let mut end = at + 1;
+                while end < chunk.runs.len()
+                    && (chunk.runs[end].process, chunk.runs[end].bucket) == (process, bucket)
+                    && joins(&chunk.runs[end - 1], &chunk.runs[end])
+                {
+                    end += 1;
+                }
+                let space = self.spaces.iter().rposition(|&p| p == process).unwrap_or(0) as u32;
+                let loads = chunk.runs[at].loads.start..chunk.runs[end - 1].loads.end;
+                let stores = chunk.runs[at].stores.start..chunk.runs[end - 1].stores.end;
+                for (rows, range) in [(chunk.loads.rows(), loads), (chunk.stores.rows(), stores)] {
+                    let mut from = range.start;
+                    while from < range.end {
+                        let to = (from + FOOTPRINT_ROWS).min(range.end);
+                        tasks.push(Task::Footprint(rows.slice(from..to), space, bucket));
+                        from = to;
+                    }
+                }
+                at = end;
+            }
+        }
+        tasks
+    }
+
+    fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
+        let mut worker = self.worker();
+        let rows_of = |span: &Span| span.parts.iter().map(|(c, r)| chunks[*c].loads.rows().slice(r.clone())).collect::<Vec<_>>();
+        match task {
+            Task::Footprint(rows, space, bucket) => {
+                worker.bucket(bucket).footprints.add(&rows, space);
+                progress(rows.len() as u64);
+            }
+            Task::Short(spans) => {
+                for same in spans.chunk_by(|a, b| a.run.bucket == b.run.bucket) {
+                    let bucket = same[0].run.bucket;
+                    worker.bucket(bucket);
+                    let Worker { buckets, windows, sample, .. } = &mut worker;
+                    let reuse = &mut buckets[bucket as usize].reuse;
+                    for span in same {
+                        sample.begin();
+                        windows.begin();
+                        for rows in rows_of(span) {
+                            sample.run(&rows, span.space, reuse);
+                            if self.options.windows {
+                                windows.run(&rows);
+                            }
+                        }
+                    }
+                    sample.finish(reuse);
+                }
+            }
+            Task::Reuse(span) => {
+                let continued = if span.continues { before.reuse.take() } else { None };
+                let mut sample = continued.unwrap_or_else(|| SampleReuse::new(self.options.block_shift));
+                let reuse = &mut worker.bucket(span.run.bucket).reuse;
+                for rows in rows_of(span) {
+                    sample.run(&rows, span.space, reuse);
+                }
+                if span.open {
+                    after.reuse.put(sample);
+                } else {
+                    sample.finish(reuse);
+                }
+            }
+            Task::Windows(span) => {
+                let continued = if span.continues { before.windows.take() } else { None };
+                let mut windows = continued.unwrap_or_default();
+                if self.options.windows {
+                    for rows in rows_of(span) {
+                        windows.run(&rows);
+                    }
+                }
+                if span.open {
+                    after.windows.put(windows);
+                } else {
+                    worker.windows.merge(&windows);
+                }
+            }
+        }
+        self.give_back(worker);
+    }
+
+    fn finish(mut self, damage: Vec<String>) -> Outcome {
+        self.close_open();
+        if self.census.samples == 0 {
+            self.census.sample_min = 0;
+        }
+        self.census.processes = self.spaces.len() as u64;
+        let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut windows = WindowEngine::new();
+        let mut buckets: Vec<(Vec<Footprints>, ReuseTotals)> = vec![(Vec::new(), ReuseTotals::new(self.options.blocks))];
+        for worker in workers {
+            windows.merge(&worker.windows);
+            for (number, bucket) in worker.buckets.into_iter().enumerate() {
+                if buckets.len() <= number {
+                    buckets.push((Vec::new(), ReuseTotals::new(self.options.blocks)));
+                }
+                buckets[number].0.push(bucket.footprints);
+                buckets[number].1.merge(bucket.reuse);
+            }
+        }
+        let buckets = buckets
+            .into_iter()
+            .map(|(tables, reuse)| {
+                let (footprint, counts) = Footprints::fold(tables);
+                BucketOutcome { footprint, counts, reuse }
+            })
+            .collect();
+        Outcome { buckets, samples: self.samples, windows, census: self.census, spaces: self.spaces, damage }
+    }
+}

@@ -1,0 +1,226 @@
+//! From table entries to footprints of functions, lines and the whole trace.
+//!
+//! The entries of one 64-byte line stand together. For each target (the whole, a function, a line) the
+//! maps of its entries are merged and their bits counted. Lines of memory are independent, so the
+//! entries are cut between lines and folded in parallel.
+
+use crate::code::CodeMap;
+use crate::footprint::{Entry, Maps};
+use crate::metrics::Counts;
+use rayon::prelude::*;
+
+/// Footprints by target; only the footprint fields of the counts are set.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    /// Loads of the whole trace.
+    pub whole: Counts,
+    /// Stores of the whole trace.
+    pub stores: Counts,
+    /// Loads by function.
+    pub functions: Vec<Counts>,
+    /// Loads by line.
+    pub lines: Vec<Counts>,
+}
+
+/// What the entries of one target and memory line merge to.
+#[derive(Clone, Copy, Default)]
+struct Merged {
+    all: Maps,
+    strided: u64,
+    irregular: u64,
+}
+
+impl Merged {
+    #[inline(always)]
+    fn add(&mut self, class: u32, maps: &Maps) {
+        self.all.merge(maps);
+        match class {
+            1 => self.strided |= maps.seen,
+            2 => self.irregular |= maps.seen,
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, counts: &mut Counts) {
+        let ones = |map: u64| u64::from(map.count_ones());
+        counts.footprint += ones(self.all.seen);
+        counts.captures += ones(self.all.twice);
+        counts.bytes += ones(self.all.bytes);
+        counts.lines64 += u64::from(self.all.bytes != 0);
+        counts.strided += ones(self.strided);
+        counts.irregular += ones(self.irregular);
+    }
+}
+
+fn add(into: &mut [Counts], from: &[Counts]) {
+    for (a, b) in into.iter_mut().zip(from) {
+        a.add_all(b);
+    }
+}
+
+/// Folds entries that are sorted by address space, line, group and have each key once.
+pub fn fold(entries: &[Entry], code: &CodeMap) -> Folded {
+    let same_line = |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
+    let size = entries.len() / (rayon::current_num_threads() * 4) + 1;
+    let mut cuts = vec![0];
+    while let Some(&last) = cuts.last().filter(|&&c| c < entries.len()) {
+        let mut cut = (last + size).min(entries.len());
+        while cut < entries.len() && same_line(&entries[cut - 1], &entries[cut]) {
+            cut += 1;
+        }
+        cuts.push(cut);
+    }
+    let empty = || Folded {
+        whole: Counts::default(),
+        stores: Counts::default(),
+        functions: vec![Counts::default(); code.functions.len()],
+        lines: vec![Counts::default(); code.lines.len()],
+    };
+    cuts.par_windows(2)
+        .map(|cut| {
+            let mut folded = empty();
+            let mut keyed = Vec::new();
+            for same in entries[cut[0]..cut[1]].chunk_by(same_line) {
+                fold_line(same, code, &mut folded, &mut keyed);
+            }
+            folded
+        })
+        .reduce(empty, |mut a, b| {
+            a.whole.add_all(&b.whole);
+            a.stores.add_all(&b.stores);
+            add(&mut a.functions, &b.functions);
+            add(&mut a.lines, &b.lines);
+            a
+        })
+}
+
+/// Folds the entries of one memory line. `keyed` is scratch.
+fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, keyed: &mut Vec<(u32, u32, Maps)>) {
+    let (mut whole, mut stores) = (Merged::default(), Merged::default());
+    for entry in entries {
+        let class = entry.key().group & 3;
+        if class == crate::code::CLASS_STORE { &mut stores } else { &mut whole }.add(class, entry.maps());
+    }
+    if whole.all != Maps::default() {
+        whole.count(&mut folded.whole);
+    }
+    if stores.all != Maps::default() {
+        stores.count(&mut folded.stores);
+    }
+    for (by_line, counts) in [(false, &mut folded.functions), (true, &mut folded.lines)] {
+        keyed.clear();
+        for entry in entries {
+            let group = entry.key().group;
+            if group & 3 == crate::code::CLASS_STORE {
+                continue;
+            }
+            if let Some(piece) = code.pieces.get(group as usize / 4) {
+                keyed.push((if by_line { piece.line } else { piece.function }, group & 3, *entry.maps()));
+            }
+        }
+        keyed.sort_unstable_by_key(|k| k.0);
+        for same in keyed.chunk_by(|a, b| a.0 == b.0) {
+            let mut merged = Merged::default();
+            for (_, class, maps) in same {
+                merged.add(*class, maps);
+            }
+            if let Some(counts) = counts.get_mut(same[0].0 as usize) {
+                merged.count(counts);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::{FunctionName, LineName, Piece};
+    use crate::footprint::Footprints;
+    use crate::rows::Rows;
+    use proptest::prelude::*;
+    use std::collections::{HashMap, HashSet};
+
+    /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are function 0.
+    fn code() -> CodeMap {
+        let mut code = CodeMap::default();
+        code.functions = (0..2).map(|i| FunctionName { function: format!("f{i}"), module: "m".into() }).collect();
+        code.lines = (0..3).map(|i| LineName { function: "f".into(), module: "m".into(), file: "x.c".into(), line: i }).collect();
+        code.pieces = (0..6).map(|i| Piece { function: i / 4, line: i / 2, chain: Vec::new() }).collect();
+        code
+    }
+
+    /// Address, size, group, address space.
+    type Access = (u64, u32, u32, u32);
+
+    fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> Counts {
+        let starts = |class: Option<u32>| {
+            let chosen = accesses.clone().filter(|a| class.is_none_or(|c| a.2 & 3 == c));
+            chosen.map(|a| (a.3, a.0)).collect::<HashSet<_>>().len() as u64
+        };
+        let mut times: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut bytes = HashSet::new();
+        for a in accesses.clone() {
+            *times.entry((a.3, a.0)).or_default() += 1;
+            bytes.extend((0..u64::from(a.1.max(1))).filter_map(|k| a.0.checked_add(k)).map(|b| (a.3, b)));
+        }
+        Counts {
+            footprint: starts(None),
+            strided: starts(Some(1)),
+            irregular: starts(Some(2)),
+            captures: times.values().filter(|&&n| n > 1).count() as u64,
+            lines64: bytes.iter().map(|b| (b.0, b.1 / 64)).collect::<HashSet<_>>().len() as u64,
+            bytes: bytes.len() as u64,
+            ..Counts::default()
+        }
+    }
+
+    fn measured(accesses: &[Access], tables: usize) -> Folded {
+        let mut all: Vec<Footprints> = (0..tables).map(|_| Footprints::new()).collect();
+        for (i, a) in accesses.iter().enumerate() {
+            let rows = Rows { address: &[a.0], size: &[a.1], group: &[a.2], implied: &[0] };
+            all[i % tables].add(&rows, a.3);
+        }
+        let (entries, _) = Footprints::fold(all);
+        fold(&entries, &code())
+    }
+
+    fn check(accesses: &[Access], tables: usize) {
+        let folded = measured(accesses, tables);
+        let load = |a: &&Access| a.2 & 3 != 3;
+        assert_eq!(folded.whole, by_definition(accesses.iter().filter(load)));
+        let stores = by_definition(accesses.iter().filter(|a| !load(a)));
+        assert_eq!(folded.stores, Counts { strided: 0, irregular: 0, ..stores });
+        for f in 0..2 {
+            assert_eq!(folded.functions[f as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 16 == f)));
+        }
+        for l in 0..3 {
+            assert_eq!(folded.lines[l as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 8 == l)));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn all_footprints_agree_with_their_definitions(
+            accesses in prop::collection::vec(
+                (prop_oneof![0u64..600, Just(u64::MAX - 70)], prop_oneof![4 => 0u32..17, 1 => 60u32..300], 0u32..24, 0u32..2), 0..200),
+            tables in 1usize..4,
+        ) {
+            check(&accesses, tables);
+        }
+    }
+
+    #[test]
+    fn tables_that_grow_and_displace_agree_too() {
+        let mut state = 3u64;
+        let accesses: Vec<Access> = (0..60_000)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                ((state >> 33) % 4_000_000, 8, (state >> 12) as u32 % 24, 0)
+            })
+            .collect();
+        check(&accesses, 2);
+    }
+}

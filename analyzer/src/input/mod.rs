@@ -1,0 +1,162 @@
+//! The trace folder: opening it, reading its rows piece by piece.
+
+mod parts;
+mod quiet;
+
+pub use parts::{ColumnSet, PartError};
+
+use crate::code::CodeMap;
+use crate::rows::Chunk;
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::trace::{MANIFEST, Manifest, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION};
+use std::path::{Path, PathBuf};
+
+/// Why a trace cannot be analysed at all. Each names the file, the cause and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The path does not exist or is not a folder.
+    #[error("{path}: not a trace folder ({cause}); give the folder that mgz-record wrote with -o")]
+    NoFolder {
+        /// What was given.
+        path: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// `manifest.json` is missing or cannot be read.
+    #[error("{path}: cannot read the manifest ({cause}); give the folder that mgz-record wrote with -o, or record again")]
+    NoManifest {
+        /// The manifest.
+        path: String,
+        /// The system's reason.
+        cause: String,
+    },
+    /// `manifest.json` is not what it should be.
+    #[error("{path}: damaged manifest ({cause}); record again")]
+    BadManifest {
+        /// The manifest.
+        path: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Another format version.
+    #[error("{path}: trace format version {found} is not supported (this mgz-analyze reads version {TRACE_VERSION}); use the mgz-analyze of the release that recorded it, or record again")]
+    Version {
+        /// The manifest.
+        path: String,
+        /// Version in the file.
+        found: u32,
+    },
+    /// A sidecar is missing, damaged or of another build.
+    #[error("{path}: {cause}; functions, lines and sites cannot be named without it: put back the file that mgz-record had copied there, record again, or give --no-annotations to analyse addresses only")]
+    Sidecar {
+        /// The sidecar.
+        path: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// There is nothing to read rows from.
+    #[error("{path}: cannot list the sample files ({cause}); record again")]
+    NoSamples {
+        /// The folder.
+        path: String,
+        /// The system's reason.
+        cause: String,
+    },
+}
+
+/// An opened trace.
+pub struct Trace {
+    /// The folder.
+    pub folder: PathBuf,
+    /// `manifest.json`.
+    pub manifest: Manifest,
+    /// Names of functions and lines.
+    pub code: CodeMap,
+    /// Sentences for the user: what is missing.
+    pub warnings: Vec<String>,
+    /// Damage: what had to be skipped. The analysis goes on, the exit status tells.
+    pub damage: Vec<String>,
+    pieces: Vec<parts::Piece>,
+}
+
+impl Trace {
+    /// Opens a folder. With `annotations` false, sidecars are not read.
+    pub fn open(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
+        let manifest = read_manifest(folder)?;
+        let mut warnings = Vec::new();
+        match manifest.state.as_str() {
+            "complete" => {}
+            "running" => warnings.push(
+                "the manifest says that the recording is still running, or that the recorder was killed; what is on disk so far is analysed".into(),
+            ),
+            "interrupted" => warnings.push("the recording was interrupted; what was written before is analysed".into()),
+            "partial" => warnings.push("the trace is incomplete (see the problems below); what is there is analysed".into()),
+            other => warnings.push(format!("the manifest has the unknown state {other:?}")),
+        }
+        warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
+        let mut code = CodeMap::new();
+        for module in &manifest.modules {
+            let sidecar = if annotations { Some(read_sidecar(folder, module)?) } else { None };
+            code.add_module(&module.path, &module.sidecar_id, sidecar.as_ref());
+        }
+        let mut damage = Vec::new();
+        let pieces = parts::list(&folder.join(SAMPLES_DIR), &mut damage)?;
+        Ok(Trace { folder: folder.to_path_buf(), manifest, code, warnings, damage, pieces })
+    }
+
+    /// Number of pieces that rows come in.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Number of rows of a piece.
+    pub fn piece_rows(&self, index: usize) -> u64 {
+        self.pieces.get(index).map_or(0, |p| p.rows() as u64)
+    }
+
+    /// Reads a piece.
+    pub fn read(&self, index: usize, columns: ColumnSet) -> Result<Chunk, PartError> {
+        match self.pieces.get(index) {
+            Some(piece) => piece.read(&self.code, columns),
+            None => Ok(Chunk::default()),
+        }
+    }
+}
+
+fn read_manifest(folder: &Path) -> Result<Manifest, TraceError> {
+    let shown = folder.display().to_string();
+    match std::fs::metadata(folder) {
+        Err(e) => return Err(TraceError::NoFolder { path: shown, cause: e.to_string() }),
+        Ok(meta) if !meta.is_dir() => return Err(TraceError::NoFolder { path: shown, cause: "it is a file".into() }),
+        Ok(_) => {}
+    }
+    let file = folder.join(MANIFEST);
+    let path = file.display().to_string();
+    let text = std::fs::read(&file).map_err(|e| TraceError::NoManifest { path: path.clone(), cause: e.to_string() })?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| TraceError::BadManifest { path: path.clone(), cause: format!("not valid JSON: {e}") })?;
+    if value.get("format").and_then(|f| f.as_str()) != Some(TRACE_FORMAT) {
+        return Err(TraceError::BadManifest { path, cause: format!("its format is not {TRACE_FORMAT:?}") });
+    }
+    // The version comes first: other versions may have other types.
+    match value.get("version").and_then(|v| v.as_u64()) {
+        Some(v) if v == u64::from(TRACE_VERSION) => {}
+        Some(v) => return Err(TraceError::Version { path, found: u32::try_from(v).unwrap_or(u32::MAX) }),
+        None => return Err(TraceError::BadManifest { path, cause: "it has no version".into() }),
+    }
+    serde_json::from_value(value).map_err(|e| TraceError::BadManifest { path, cause: e.to_string() })
+}
+
+fn read_sidecar(folder: &Path, module: &mgz_annotations_schema::trace::Module) -> Result<Sidecar, TraceError> {
+    let relative = Path::new(&module.sidecar);
+    let inside = relative.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+    let path = folder.join(relative);
+    let fail = |cause: String| TraceError::Sidecar { path: path.display().to_string(), cause };
+    if module.sidecar.is_empty() || !inside {
+        return Err(TraceError::Sidecar { path: folder.join(MANIFEST).display().to_string(), cause: format!("the module {} has no sidecar inside the trace", module.path) });
+    }
+    let sidecar = Sidecar::read(&path).map_err(|e| fail(e.to_string()))?;
+    if sidecar.id_hex() != module.sidecar_id {
+        return Err(fail(format!("sidecar of another build (identity {}, the trace was made with {})", sidecar.id_hex(), module.sidecar_id)));
+    }
+    Ok(sidecar)
+}

@@ -1,0 +1,322 @@
+//! Sample rows from `samples/*.parquet`, one row group at a time.
+//!
+//! A row group is decoded column by column into plain arrays. Files come from outside: everything that
+//! the decoder is told is checked first (types, null counts, lengths, byte ranges), and a panic in the
+//! decoder is an error of that row group alone.
+
+use super::TraceError;
+use super::quiet::quietly;
+use crate::code::{CLASS_STORE, CodeMap};
+use crate::rows::{Chunk, RowColumns, Run};
+use mgz_annotations_schema::trace::COLUMNS;
+use polars_arrow::array::{BooleanArray, PrimitiveArray};
+use polars_arrow::bitmap::Bitmap;
+use polars_arrow::datatypes::{ArrowDataType, Field};
+use polars_arrow::types::NativeType;
+use polars_buffer::Buffer;
+use polars_parquet::read::{BasicDecompressor, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A part, or a row group of it, that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {cause}")]
+pub struct PartError {
+    /// The file.
+    pub path: String,
+    /// What is wrong with it.
+    pub cause: String,
+    /// Rows that are lost by it.
+    pub rows: u64,
+}
+
+/// Which columns are needed besides those that every analysis reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColumnSet {
+    /// `time_ns`.
+    pub time: bool,
+}
+
+/// An opened part.
+struct Part {
+    path: PathBuf,
+    bytes: Buffer<u8>,
+    metadata: FileMetadata,
+    /// Arrow fields of the columns, in the order of [`COLUMNS`].
+    fields: Vec<Field>,
+}
+
+/// One row group of a part.
+pub(crate) struct Piece {
+    part: Arc<Part>,
+    group: usize,
+}
+
+/// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
+/// `damage`.
+pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<Piece>, TraceError> {
+    let mut paths = Vec::new();
+    match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(TraceError::NoSamples { path: folder.display().to_string(), cause: e.to_string() }),
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(|e| TraceError::NoSamples { path: folder.display().to_string(), cause: e.to_string() })?;
+                let path = entry.path();
+                if path.extension().is_some_and(|e| e == "parquet") {
+                    paths.push(path);
+                }
+            }
+        }
+    }
+    paths.sort();
+    let mut pieces = Vec::new();
+    for path in paths {
+        match open(&path) {
+            Ok(part) => {
+                let part = Arc::new(part);
+                pieces.extend((0..part.metadata.row_groups.len()).map(|group| Piece { part: part.clone(), group }));
+            }
+            Err(cause) => damage.push(format!(
+                "{}: {cause}; this part is skipped (a recorder that was killed leaves its last part unfinished; else record again)",
+                path.display()
+            )),
+        }
+    }
+    Ok(pieces)
+}
+
+fn arrow_type(name: &str) -> ArrowDataType {
+    match name {
+        "u8" => ArrowDataType::UInt8,
+        "u16" => ArrowDataType::UInt16,
+        "u32" => ArrowDataType::UInt32,
+        "bool" => ArrowDataType::Boolean,
+        _ => ArrowDataType::UInt64,
+    }
+}
+
+fn open(path: &Path) -> Result<Part, String> {
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    if file.metadata().map_err(|e| e.to_string())?.len() < 12 {
+        return Err("not a Parquet file (too short)".into());
+    }
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
+    // could fault, as for every program that maps its input.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
+    let bytes = Buffer::from_owner(map);
+    let metadata = quietly(|| read_metadata(&mut Cursor::new(&bytes[..])))
+        .and_then(|r| r.map_err(|e| e.to_string()))
+        .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
+    let schema = quietly(|| infer_schema(&metadata)).and_then(|r| r.map_err(|e| e.to_string()))?;
+    let mut fields = Vec::new();
+    for (name, kind) in COLUMNS {
+        let Some(field) = schema.get(name) else {
+            return Err(format!("column {name:?} is missing"));
+        };
+        if *field.dtype() != arrow_type(kind) {
+            return Err(format!("column {name:?} has type {:?}, expected {kind}", field.dtype()));
+        }
+        fields.push(field.clone());
+    }
+    Ok(Part { path: path.to_path_buf(), bytes, metadata, fields })
+}
+
+impl Piece {
+    /// Number of rows that the file claims.
+    pub(crate) fn rows(&self) -> usize {
+        self.part.metadata.row_groups[self.group].num_rows()
+    }
+
+    fn error(&self, cause: String) -> PartError {
+        PartError { path: self.part.path.display().to_string(), cause: format!("row group {}: {cause}", self.group), rows: self.rows() as u64 }
+    }
+
+    /// Reads the rows.
+    pub(crate) fn read(&self, code: &CodeMap, columns: ColumnSet) -> Result<Chunk, PartError> {
+        let decoded = quietly(|| self.decode(columns)).and_then(|r| r).map_err(|cause| self.error(cause))?;
+        Ok(decoded.into_chunk(code))
+    }
+
+    fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
+        let rows = self.rows();
+        Ok(Decoded {
+            process: self.numbers("process")?,
+            thread: self.numbers("thread")?,
+            seq: self.numbers("seq")?,
+            sample: self.numbers("sample")?,
+            time: if columns.time { self.numbers("time_ns")? } else { Buffer::new() },
+            module: self.numbers("module")?,
+            site: self.numbers("site")?,
+            address: self.numbers("address")?,
+            size: self.numbers("size")?,
+            class: self.numbers("class")?,
+            store: self.flags("store")?,
+            implied: self.numbers("implied_const")?,
+            rows,
+        })
+    }
+
+    /// Decodes a column into arrays and checks lengths and nulls.
+    fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
+        let group = &self.part.metadata.row_groups[self.group];
+        let field = self.part.fields.iter().find(|f| f.name.as_str() == name).ok_or_else(|| format!("column {name:?} is missing"))?;
+        let mut found = group.columns_under_root_iter(name).ok_or_else(|| format!("column {name:?} is missing"))?;
+        let column = found.next().ok_or_else(|| format!("column {name:?} is missing"))?;
+        let range = column.byte_range();
+        if range.start > range.end || range.end > self.part.bytes.len() as u64 {
+            return Err(format!("column {name:?} lies beyond the end of the file"));
+        }
+        let bytes = self.part.bytes.clone().sliced(range.start as usize..range.end as usize);
+        let pages = PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX);
+        let pages = BasicDecompressor::new(pages, Vec::new());
+        let kind = &column.descriptor().descriptor.primitive_type;
+        let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None).map_err(|e| format!("column {name:?}: {e}"))?;
+        let rows: usize = arrays.iter().map(|a| a.len()).sum();
+        if rows != self.rows() {
+            return Err(format!("column {name:?} has {rows} rows, expected {}", self.rows()));
+        }
+        if arrays.iter().any(|a| a.null_count() > 0) {
+            return Err(format!("column {name:?} has empty fields"));
+        }
+        Ok(arrays)
+    }
+
+    fn numbers<T: NativeType>(&self, name: &str) -> Result<Buffer<T>, String> {
+        let arrays = self.arrays(name)?;
+        let plain: Vec<&PrimitiveArray<T>> = arrays
+            .iter()
+            .map(|a| a.as_any().downcast_ref::<PrimitiveArray<T>>().ok_or_else(|| format!("column {name:?} has another type")))
+            .collect::<Result<_, String>>()?;
+        Ok(match plain.as_slice() {
+            [one] => one.values().clone(),
+            many => many.iter().flat_map(|a| a.values().iter().copied()).collect::<Vec<T>>().into(),
+        })
+    }
+
+    /// A Boolean column; `None` if no bit is set.
+    fn flags(&self, name: &str) -> Result<Option<Vec<Bitmap>>, String> {
+        let arrays = self.arrays(name)?;
+        let maps: Vec<Bitmap> = arrays
+            .iter()
+            .map(|a| a.as_any().downcast_ref::<BooleanArray>().map(|b| b.values().clone()).ok_or_else(|| format!("column {name:?} has another type")))
+            .collect::<Result<_, String>>()?;
+        Ok(if maps.iter().all(|m| m.set_bits() == 0) { None } else { Some(maps) })
+    }
+}
+
+/// The columns of a row group, all of one length.
+struct Decoded {
+    process: Buffer<u32>,
+    thread: Buffer<u32>,
+    seq: Buffer<u64>,
+    sample: Buffer<u32>,
+    time: Buffer<u64>,
+    module: Buffer<u16>,
+    site: Buffer<u32>,
+    address: Buffer<u64>,
+    size: Buffer<u32>,
+    class: Buffer<u8>,
+    store: Option<Vec<Bitmap>>,
+    implied: Buffer<u16>,
+    rows: usize,
+}
+
+impl Decoded {
+    fn into_chunk(self, code: &CodeMap) -> Chunk {
+        let mut chunk = Chunk::default();
+        let mut group = self.groups(code, &mut chunk);
+        let mut runs = self.runs(&mut chunk.out_of_order);
+        match &self.store {
+            None => {
+                chunk.loads = RowColumns { address: self.address, size: self.size, group, implied: self.implied };
+            }
+            Some(maps) => {
+                let store: Vec<bool> = maps.iter().flat_map(|m| m.iter()).collect();
+                for (g, &is_store) in group.iter_mut().zip(&store) {
+                    if is_store {
+                        *g |= CLASS_STORE;
+                    }
+                }
+                // Ranges become counts of loads and of stores.
+                let mut loads = 0;
+                let mut stores = 0;
+                for run in &mut runs {
+                    let written = store[run.loads.clone()].iter().filter(|&&s| s).count();
+                    let read = run.loads.len() - written;
+                    run.loads = loads..loads + read;
+                    run.stores = stores..stores + written;
+                    loads += read;
+                    stores += written;
+                }
+                let pick = |want: bool| {
+                    let keep = |i: &usize| store[*i] == want;
+                    let indices: Vec<usize> = (0..self.rows).filter(keep).collect();
+                    RowColumns {
+                        address: indices.iter().map(|&i| self.address[i]).collect::<Vec<_>>().into(),
+                        size: indices.iter().map(|&i| self.size[i]).collect::<Vec<_>>().into(),
+                        group: indices.iter().map(|&i| group[i]).collect(),
+                        implied: indices.iter().map(|&i| self.implied[i]).collect::<Vec<_>>().into(),
+                    }
+                };
+                chunk.loads = pick(false);
+                chunk.stores = pick(true);
+            }
+        }
+        chunk.runs = runs;
+        chunk
+    }
+
+    fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<u32> {
+        let (module, site, class) = (&self.module[..self.rows], &self.site[..self.rows], &self.class[..self.rows]);
+        let (mut no_module, mut no_site, mut no_class) = (0, 0, 0);
+        let group = (0..self.rows)
+            .map(|i| {
+                let (piece, module_known, site_known) = code.piece_of(module[i], site[i]);
+                no_module += u64::from(!module_known);
+                no_site += u64::from(module_known && !site_known);
+                no_class += u64::from(class[i] > 2);
+                piece * 4 + u32::from(class[i].min(2))
+            })
+            .collect();
+        (chunk.unknown_module, chunk.unknown_site, chunk.unknown_class) = (no_module, no_site, no_class);
+        group
+    }
+
+    fn runs(&self, out_of_order: &mut u64) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let (process, thread, sample, seq) = (&self.process[..self.rows], &self.thread[..self.rows], &self.sample[..self.rows], &self.seq[..self.rows]);
+        let time = |i: usize| self.time.get(i).copied().unwrap_or(0);
+        let mut start = 0;
+        while start < self.rows {
+            let mut end = start + 1;
+            let mut disorder = 0u64;
+            while end < self.rows && process[end] == process[start] && thread[end] == thread[start] && sample[end] == sample[start] {
+                disorder += u64::from(seq[end] <= seq[end - 1]);
+                end += 1;
+            }
+            *out_of_order += disorder;
+            if let Some(last) = runs.last()
+                && (last.process, last.thread) == (process[start], thread[start])
+                && seq[start] <= last.last_seq
+            {
+                *out_of_order += 1;
+            }
+            runs.push(Run {
+                process: process[start],
+                thread: thread[start],
+                sample: sample[start],
+                bucket: 0,
+                loads: start..end,
+                stores: 0..0,
+                first_seq: seq[start],
+                last_seq: seq[end - 1],
+                first_time: time(start),
+                last_time: time(end - 1),
+            });
+            start = end;
+        }
+        runs
+    }
+}

@@ -1,0 +1,479 @@
+//! The result of an analysis, as it stands in JSON (`docs/analysis-json.md`).
+
+use crate::code::CodeMap;
+use crate::engine::{BucketOutcome, Outcome};
+use crate::fold::fold;
+use crate::metrics::{Bin, Counts, Metrics};
+use crate::windows::{MAX_LEVEL, MIN_LEVEL};
+use mgz_annotations_schema::trace::Manifest;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// `format` of the JSON.
+pub const FORMAT: &str = "mgz-analysis";
+/// `version` of the JSON. Additions keep it.
+pub const VERSION: u32 = 1;
+
+/// The whole result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Analysis {
+    /// [`FORMAT`].
+    pub format: &'static str,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The whole trace.
+    pub summary: Summary,
+    /// By function, most accesses first.
+    pub functions: Vec<FunctionRow>,
+    /// By source line, most accesses first.
+    pub lines: Vec<LineRow>,
+    /// By window size, ascending.
+    pub windows: Vec<WindowRow>,
+    /// With `--zoom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zoom: Option<serde_json::Value>,
+    /// With `--zoom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location_zoom: Option<serde_json::Value>,
+    /// Sentences about what is missing or doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// Facts about the recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceInfo {
+    /// The traced command line.
+    pub command: Vec<String>,
+    /// Start of the run.
+    pub started: String,
+    /// `soft` or `pt`.
+    pub backend: String,
+    /// `full`, `ring` or `burst`.
+    pub mode: String,
+    /// State of the trace.
+    pub state: String,
+    /// How the program ended.
+    pub program_status: String,
+    /// Records per period; 0 in `full`.
+    pub period: u64,
+    /// Records per window; 0 in `full`.
+    pub window: u64,
+    /// Wall-clock time of the run, seconds.
+    pub wall_seconds: f64,
+    /// Records that probes wrote.
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Loads executed, if the recorder knows.
+    pub loads_executed: Option<u64>,
+    /// The same as the recorder's estimate.
+    #[serde(rename = "loads_executed_hat")]
+    pub loads_executed_estimate: Option<f64>,
+    /// Lost data by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// Short windows by cause.
+    pub truncated_windows: BTreeMap<String, u64>,
+}
+
+/// The whole trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The recording.
+    pub trace: TraceInfo,
+    /// Bytes of a block of D.
+    pub block: u64,
+    /// Rows that were analysed, loads and stores.
+    pub rows: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Load rows of the shortest sample.
+    pub sample_min: u64,
+    /// Load rows per sample.
+    pub sample_mean: Option<f64>,
+    /// Load rows of the longest sample.
+    pub sample_max: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// The loads.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Sample ratio: executed over recorded loads.
+    pub rho: Option<f64>,
+    /// What `rho` was computed from.
+    pub rho_source: &'static str,
+    /// Name of the estimator of `F_hat`.
+    pub estimator: &'static str,
+    /// ρ·F: estimate of the footprint of the whole run.
+    #[serde(rename = "F_hat")]
+    pub footprint_estimate: Option<f64>,
+    /// ρ·F_bytes.
+    #[serde(rename = "F_bytes_hat")]
+    pub bytes_estimate: Option<f64>,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
+    /// Histogram of the reuse interval.
+    #[serde(rename = "interval_hist")]
+    pub intervals: Vec<Bin>,
+    /// Footprint of the stores, if any were recorded.
+    pub store_footprint: Option<StoreFootprint>,
+    /// Rows that could not be attributed or read.
+    pub doubtful: Doubtful,
+}
+
+/// Footprint of the stores.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreFootprint {
+    /// Rows.
+    pub rows: u64,
+    /// Distinct start addresses.
+    #[serde(rename = "F")]
+    pub footprint: u64,
+    /// Distinct 64-byte lines.
+    #[serde(rename = "F_64")]
+    pub lines64: u64,
+    /// Distinct bytes.
+    #[serde(rename = "F_bytes")]
+    pub bytes: u64,
+}
+
+/// Rows that could not be attributed or read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Doubtful {
+    /// Rows whose `seq` does not ascend within their thread.
+    pub out_of_order: u64,
+    /// Rows whose site the sidecar does not have.
+    pub unknown_site: u64,
+    /// Rows whose module the manifest does not have.
+    pub unknown_module: u64,
+    /// Rows whose class is not known (counted as Irregular).
+    pub unknown_class: u64,
+    /// Rows in damaged row groups, skipped.
+    pub unread: u64,
+}
+
+/// A function.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionRow {
+    /// Name.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Share of the recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// ρ·F.
+    #[serde(rename = "F_hat")]
+    pub footprint_estimate: Option<f64>,
+}
+
+/// A source line.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineRow {
+    /// Innermost function.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Source file.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Where it was inlined, hottest first; each is `caller at file:line`, from the inside out.
+    pub inlined_into: Vec<String>,
+    /// Share of the recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// ρ·F.
+    #[serde(rename = "F_hat")]
+    pub footprint_estimate: Option<f64>,
+}
+
+/// All whole windows of one size: footprints are means per window.
+#[derive(Clone, Debug, Serialize)]
+pub struct WindowRow {
+    /// Accesses per window.
+    #[serde(rename = "W")]
+    pub size: u64,
+    /// Number of whole windows.
+    pub windows: u64,
+    /// Accesses in them.
+    #[serde(rename = "A")]
+    pub accesses: u64,
+    /// Implied Constant loads in them.
+    #[serde(rename = "A_const")]
+    pub implied: u64,
+    /// Percent.
+    #[serde(rename = "A_const_pct")]
+    pub implied_pct: Option<f64>,
+    /// 1 + A_const/A.
+    pub kappa: Option<f64>,
+    /// Mean F of a window.
+    #[serde(rename = "F")]
+    pub footprint: Option<f64>,
+    /// Mean F_str.
+    #[serde(rename = "F_str")]
+    pub strided: Option<f64>,
+    /// Mean F_irr.
+    #[serde(rename = "F_irr")]
+    pub irregular: Option<f64>,
+    /// Sum of F over sum of κA.
+    #[serde(rename = "dF")]
+    pub growth: Option<f64>,
+    /// Percent.
+    #[serde(rename = "dF_str_pct")]
+    pub growth_strided_pct: Option<f64>,
+    /// Percent.
+    #[serde(rename = "dF_irr_pct")]
+    pub growth_irregular_pct: Option<f64>,
+    /// Mean C.
+    #[serde(rename = "C")]
+    pub captures: Option<f64>,
+    /// Mean S.
+    #[serde(rename = "S")]
+    pub survivals: Option<f64>,
+    /// Reuses with both accesses inside a window.
+    pub reuses: u64,
+    /// Mean D of those.
+    #[serde(rename = "D_mean")]
+    pub distance_mean: Option<f64>,
+}
+
+/// ρ, and what it was computed from.
+pub(crate) fn sample_ratio(manifest: &Manifest, counts: &Counts, stores: u64) -> (Option<f64>, &'static str) {
+    let recorded = (counts.accesses + counts.implied) as f64;
+    if recorded == 0.0 {
+        return (None, "nothing recorded");
+    }
+    let totals = &manifest.totals;
+    // The recorder's numbers count rows of stores as well: compare like with like.
+    let observed = recorded + stores as f64;
+    if let Some(executed) = totals.loads_executed {
+        return ((executed as f64 >= observed).then(|| executed as f64 / observed).or(Some(1.0)), "loads_executed");
+    }
+    if let Some(executed) = totals.loads_executed_estimate.filter(|e| e.is_finite() && *e >= observed) {
+        return (Some(executed / observed), "loads_executed_estimate");
+    }
+    if totals.records_kept > 0 && totals.records_executed >= totals.records_kept {
+        return (Some(totals.records_executed as f64 / totals.records_kept as f64), "records");
+    }
+    if manifest.mode == "full" {
+        return (Some(1.0), "mode full");
+    }
+    (None, "unknown")
+}
+
+/// Counts of each group, from the stages.
+pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
+    let rows = outcome.counts.get(group).copied().unwrap_or_default();
+    let reuse = outcome.reuse.groups.get(group).copied().unwrap_or_default();
+    let store = group as u32 & 3 == crate::code::CLASS_STORE;
+    Counts {
+        accesses: if store { 0 } else { rows.rows },
+        stores: if store { rows.rows } else { 0 },
+        implied: rows.implied,
+        reuses: reuse.reuses,
+        first_touches: reuse.firsts,
+        distance_sum: reuse.distance,
+        distance_max: reuse.distance_max,
+        interval_sum: reuse.interval,
+        ..Counts::default()
+    }
+}
+
+/// Makes the result.
+pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, mut warnings: Vec<String>) -> Analysis {
+    let bucket = &outcome.buckets[0];
+    let folded = fold(&bucket.footprint, code);
+    let (mut whole, mut functions, mut lines) = (folded.whole, folded.functions, folded.lines);
+    let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); lines.len()];
+    for (piece, names) in code.pieces.iter().enumerate() {
+        let mut of_piece = Counts::default();
+        for class in 0..4 {
+            of_piece.add_rows(&group_counts(bucket, piece * 4 + class));
+        }
+        whole.add_rows(&of_piece);
+        functions[names.function as usize].add_rows(&of_piece);
+        lines[names.line as usize].add_rows(&of_piece);
+        if of_piece.accesses + of_piece.stores > 0 && !names.chain.is_empty() {
+            chains[names.line as usize].push((of_piece.accesses + of_piece.implied, piece));
+        }
+    }
+    let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
+    let all = whole.accesses + whole.implied;
+    let share = |c: &Counts| (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64);
+    let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
+    let by_heat = |a: &Counts, b: &Counts| (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores));
+
+    let mut order: Vec<usize> = (0..functions.len()).filter(|&i| used(&functions[i])).collect();
+    order.sort_by(|&a, &b| by_heat(&functions[a], &functions[b]).then_with(|| a.cmp(&b)));
+    let function_rows = order
+        .iter()
+        .map(|&i| FunctionRow {
+            function: code.functions[i].function.clone(),
+            module: code.functions[i].module.clone(),
+            share: share(&functions[i]),
+            metrics: functions[i].metrics(),
+            footprint_estimate: rho.map(|r| r * functions[i].footprint as f64),
+        })
+        .collect();
+
+    let mut order: Vec<usize> = (0..lines.len()).filter(|&i| used(&lines[i])).collect();
+    order.sort_by(|&a, &b| by_heat(&lines[a], &lines[b]).then_with(|| a.cmp(&b)));
+    let line_rows = order
+        .iter()
+        .map(|&i| {
+            let name = &code.lines[i];
+            chains[i].sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+            LineRow {
+                function: name.function.clone(),
+                module: name.module.clone(),
+                file: name.file.clone(),
+                line: name.line,
+                inlined_into: chains[i].iter().map(|&(_, piece)| code.pieces[piece].chain.join(" < ")).collect(),
+                share: share(&lines[i]),
+                metrics: lines[i].metrics(),
+                footprint_estimate: rho.map(|r| r * lines[i].footprint as f64),
+            }
+        })
+        .collect();
+
+    doubts(outcome, &mut warnings);
+    let totals = &manifest.totals;
+    let census = &outcome.census;
+    let summary = Summary {
+        trace: TraceInfo {
+            command: manifest.command.clone(),
+            started: manifest.started.clone(),
+            backend: manifest.backend.clone(),
+            mode: manifest.mode.clone(),
+            state: manifest.state.clone(),
+            program_status: manifest.program_status.clone(),
+            period: manifest.period,
+            window: manifest.window,
+            wall_seconds: manifest.wall_seconds,
+            records_executed: totals.records_executed,
+            records_kept: totals.records_kept,
+            loads_executed: totals.loads_executed,
+            loads_executed_estimate: totals.loads_executed_estimate,
+            dropped: totals.dropped.clone(),
+            truncated_windows: totals.truncated_windows.clone(),
+        },
+        block,
+        rows: census.loads + census.stores,
+        samples: census.samples,
+        sample_min: census.sample_min,
+        sample_mean: (census.samples > 0).then(|| census.loads as f64 / census.samples as f64),
+        sample_max: census.sample_max,
+        processes: census.processes,
+        threads: census.threads,
+        metrics: whole.metrics(),
+        rho,
+        rho_source,
+        estimator: "memgaze",
+        footprint_estimate: rho.map(|r| r * whole.footprint as f64),
+        bytes_estimate: rho.map(|r| r * whole.bytes as f64),
+        distances: bucket.reuse.distances.bins(),
+        intervals: bucket.reuse.intervals.bins(),
+        store_footprint: (whole.stores > 0).then(|| StoreFootprint {
+            rows: whole.stores,
+            footprint: folded.stores.footprint,
+            lines64: folded.stores.lines64,
+            bytes: folded.stores.bytes,
+        }),
+        doubtful: Doubtful {
+            out_of_order: census.out_of_order,
+            unknown_site: census.unknown_site,
+            unknown_module: census.unknown_module,
+            unknown_class: census.unknown_class,
+            unread: census.unread,
+        },
+    };
+    Analysis {
+        format: FORMAT,
+        version: VERSION,
+        summary,
+        functions: function_rows,
+        lines: line_rows,
+        windows: window_rows(outcome),
+        time_zoom: None,
+        location_zoom: None,
+        warnings,
+    }
+}
+
+fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
+    let census = &outcome.census;
+    if census.loads == 0 {
+        warnings.push(if census.stores == 0 {
+            "the trace has no samples: no instrumented code ran, it ran too briefly for one window, or the recording broke off; there is nothing to measure".into()
+        } else {
+            "the trace has stores only: there are no loads to measure".into()
+        });
+    }
+    if census.out_of_order > 0 {
+        warnings.push(format!(
+            "{} rows are out of order within their thread; reuse around them is doubtful (were the sample files changed or renamed?)",
+            census.out_of_order
+        ));
+    }
+    if census.unknown_module > 0 {
+        warnings.push(format!("{} rows name a module that the manifest does not have; they are counted under [unknown module]", census.unknown_module));
+    }
+    if census.unknown_site > 0 {
+        warnings.push(format!("{} rows have a site that no sidecar describes; they are counted under [unknown] of their module", census.unknown_site));
+    }
+    if census.unknown_class > 0 {
+        warnings.push(format!("{} rows have an unknown class; they are counted as Irregular", census.unknown_class));
+    }
+}
+
+fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
+    (MIN_LEVEL..=MAX_LEVEL)
+        .filter_map(|level| {
+            let sums = outcome.windows.sums(level);
+            if sums.windows == 0 {
+                return None;
+            }
+            let [reuses, distance] = outcome.buckets[0].reuse.levels.total(level);
+            let counts = Counts {
+                accesses: sums.accesses,
+                implied: sums.implied,
+                footprint: sums.footprint,
+                strided: sums.strided,
+                irregular: sums.irregular,
+                captures: sums.captures,
+                reuses,
+                distance_sum: distance,
+                ..Counts::default()
+            };
+            let metrics = counts.metrics();
+            let mean = |sum: u64| Some(sum as f64 / sums.windows as f64);
+            Some(WindowRow {
+                size: 1 << level,
+                windows: sums.windows,
+                accesses: sums.accesses,
+                implied: sums.implied,
+                implied_pct: metrics.implied_pct,
+                kappa: metrics.kappa,
+                footprint: mean(sums.footprint),
+                strided: mean(sums.strided),
+                irregular: mean(sums.irregular),
+                growth: metrics.growth,
+                growth_strided_pct: metrics.growth_strided_pct,
+                growth_irregular_pct: metrics.growth_irregular_pct,
+                captures: mean(sums.captures),
+                survivals: mean(sums.footprint - sums.captures.min(sums.footprint)),
+                reuses,
+                distance_mean: metrics.distance_mean,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,222 @@
+//! The analysis as text tables.
+
+use crate::human::{bytes, count, number, percent};
+use crate::metrics::Metrics;
+use crate::report::Analysis;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+/// How tables look.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Greatest width in columns; `None`: unlimited.
+    pub width: Option<u16>,
+    /// Greatest number of rows of the function and line tables.
+    pub rows: usize,
+}
+
+fn table(style: Style, head: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(width) = style.width {
+        table.set_width(width);
+    } else {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    table.set_header(head.iter().enumerate().map(|(i, h)| align(Cell::new(h), i < left)));
+    table
+}
+
+fn align(cell: Cell, left: bool) -> Cell {
+    cell.set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
+}
+
+fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
+    cells.into_iter().enumerate().map(|(i, c)| align(Cell::new(c), i < left)).collect()
+}
+
+const METRIC_HEAD: [&str; 11] = ["A%", "A", "A_const%", "F", "F_bytes", "ΔF", "ΔF_str%", "ΔF_irr%", "D", "D max", "interval"];
+
+fn metric_cells(share: Option<f64>, m: &Metrics) -> Vec<String> {
+    vec![
+        percent(share),
+        count(m.accesses),
+        percent(m.implied_pct),
+        count(m.footprint),
+        bytes(m.bytes),
+        number(m.growth),
+        percent(m.growth_strided_pct),
+        percent(m.growth_irregular_pct),
+        number(m.distance_mean),
+        m.distance_max.map_or("–".into(), count),
+        number(m.interval_mean),
+    ]
+}
+
+/// Shortens from the left: the end of a path or the start of a name says most.
+fn tail(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.into();
+    }
+    format!("…{}", text.chars().skip(length + 1 - most).collect::<String>())
+}
+
+fn head(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.into();
+    }
+    format!("{}…", text.chars().take(most - 1).collect::<String>())
+}
+
+/// The text of the whole analysis.
+pub fn render(analysis: &Analysis, style: Style) -> String {
+    let mut out = String::new();
+    summary(analysis, &mut out);
+    if analysis.summary.metrics.accesses == 0 && analysis.summary.metrics.stores == 0 {
+        return out;
+    }
+    functions(analysis, style, &mut out);
+    lines(analysis, style, &mut out);
+    windows(analysis, style, &mut out);
+    distances(analysis, style, &mut out);
+    out
+}
+
+fn heading(out: &mut String, text: &str) {
+    out.push_str(&format!("\n{text}\n"));
+}
+
+fn push(out: &mut String, table: &Table) {
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+fn summary(analysis: &Analysis, out: &mut String) {
+    let s = &analysis.summary;
+    let m = &s.metrics;
+    let t = &s.trace;
+    let mut line = |name: &str, text: String| out.push_str(&format!("{name:<16}{text}\n"));
+    line("command", t.command.join(" "));
+    let sampling = if t.period > 0 { format!(", window {} of every {} records", count(t.window), count(t.period)) } else { String::new() };
+    line("recording", format!("{} backend, mode {}{sampling}, {}; program: {}", t.backend, t.mode, t.state, if t.program_status.is_empty() { "?" } else { &t.program_status }));
+    line("samples", format!("{} of {} to {} loads, {} thread(s), {} process(es)", count(s.samples), count(s.sample_min), count(s.sample_max), s.threads, s.processes));
+    line("loads  A", format!("{} recorded + {} implied Constant ({} %), κ {}", count(m.accesses), count(m.implied), percent(m.implied_pct), number(m.kappa)));
+    line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
+        (Some(n), _, _) => format!("{} loads, ρ {}", count(n), number(s.rho)),
+        (None, Some(n), _) => format!("≈ {} loads (estimate), ρ {}", number(Some(n)), number(s.rho)),
+        (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
+    });
+    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; estimate for the whole run ρF ≈ {} ({} estimator)", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.footprint_estimate), s.estimator));
+    line("growth  ΔF", format!("{} new addresses per load; {} % Strided, {} % Irregular", number(m.growth), percent(m.growth_strided_pct), percent(m.growth_irregular_pct)));
+    line("C and S", format!("{} addresses with reuse, {} without", count(m.captures), count(m.survivals)));
+    line(
+        "distance  D",
+        format!(
+            "mean {}, max {} blocks of {}; mean interval {} loads ({} reuses, {} first touches, inside samples)",
+            number(m.distance_mean),
+            m.distance_max.map_or("–".into(), count),
+            bytes(s.block),
+            number(m.interval_mean),
+            count(m.reuses),
+            count(m.first_touches)
+        ),
+    );
+    if let Some(stores) = &s.store_footprint {
+        line("stores", format!("{} recorded, F {} addresses, {}", count(stores.rows), count(stores.footprint), bytes(stores.bytes)));
+    }
+    if !t.dropped.is_empty() {
+        line("dropped", t.dropped.iter().map(|(k, v)| format!("{k} {}", count(*v))).collect::<Vec<_>>().join(", "));
+    }
+    if !t.truncated_windows.is_empty() {
+        line("short windows", t.truncated_windows.iter().map(|(k, v)| format!("{k} {}", count(*v))).collect::<Vec<_>>().join(", "));
+    }
+}
+
+fn functions(analysis: &Analysis, style: Style, out: &mut String) {
+    let all = analysis.functions.len();
+    heading(out, &format!("Functions ({} of {all}, most loads first)", all.min(style.rows)));
+    let mut names = vec!["function", "module"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 2);
+    for f in analysis.functions.iter().take(style.rows) {
+        let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
+        cells.extend(metric_cells(f.share, &f.metrics));
+        t.add_row(row(cells, 2));
+    }
+    push(out, &t);
+}
+
+fn lines(analysis: &Analysis, style: Style, out: &mut String) {
+    if analysis.lines.iter().all(|l| l.line == 0) {
+        heading(out, "Lines: the traced files have no line information.");
+        return;
+    }
+    let all = analysis.lines.len();
+    heading(out, &format!("Lines ({} of {all}, most loads first)", all.min(style.rows)));
+    let mut names = vec!["line", "function", "inlined into"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 3);
+    for l in analysis.lines.iter().take(style.rows) {
+        let place = if l.line == 0 { format!("[{}]", l.module) } else { format!("{}:{}", tail(&l.file, 28), l.line) };
+        let into = match l.inlined_into.as_slice() {
+            [] => String::new(),
+            [one] => head(one, 40),
+            [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
+        };
+        let mut cells = vec![place, head(&l.function, 32), into];
+        cells.extend(metric_cells(l.share, &l.metrics));
+        t.add_row(row(cells, 3));
+    }
+    push(out, &t);
+}
+
+fn windows(analysis: &Analysis, style: Style, out: &mut String) {
+    if analysis.windows.is_empty() {
+        heading(out, "Window sizes: no sample has 16 loads.");
+        return;
+    }
+    heading(out, "Window sizes (means per window of W loads, inside samples)");
+    let mut t = table(style, &["W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D"], 0);
+    for w in &analysis.windows {
+        t.add_row(row(
+            vec![
+                w.size.to_string(),
+                count(w.windows),
+                number(w.footprint),
+                number(w.strided),
+                number(w.irregular),
+                number(w.growth),
+                percent(w.growth_strided_pct),
+                percent(w.growth_irregular_pct),
+                number(w.captures),
+                number(w.survivals),
+                number(w.distance_mean),
+            ],
+            0,
+        ));
+    }
+    push(out, &t);
+}
+
+fn distances(analysis: &Analysis, style: Style, out: &mut String) {
+    let bins = &analysis.summary.distances;
+    let total: u64 = bins.iter().map(|b| b.count).sum();
+    if total == 0 {
+        return;
+    }
+    heading(out, &format!("Reuse distance D (blocks of {}, inside samples)", bytes(analysis.summary.block)));
+    let mut t = table(style, &["D", "reuses", "%", "cumulative %", ""], 0);
+    let mut sum = 0;
+    for bin in bins {
+        sum += bin.count;
+        let share = bin.count as f64 * 100.0 / total as f64;
+        let range = if bin.from == bin.to { bin.from.to_string() } else { format!("{}–{}", bin.from, bin.to) };
+        let mut cells = row(vec![range, count(bin.count), percent(Some(share)), percent(Some(sum as f64 * 100.0 / total as f64))], 0);
+        cells.push(Cell::new("█".repeat((share / 2.5).round() as usize)));
+        t.add_row(cells);
+    }
+    push(out, &t);
+}

@@ -1,0 +1,375 @@
+//! Metrics against window size.
+//!
+//! A sample is cut into consecutive windows of W = 16, 32, 64, … accesses, aligned at its start; only
+//! whole windows count. Footprint, captures and survivals of *all* sizes come out of one pass with one
+//! table lookup per access: if the last access to the same address was `p` and this one is `i`, they lie
+//! in the same window of size `2^j` if and only if `i` and `p` agree above bit `j`, that is, from level
+//! `j = bit length of (i xor p)` on. So each access adds one to a counter of one level, and counters are
+//! carried upwards when windows end, as in a binary counter ([`Levels`]).
+//!
+//! F = accesses − accesses whose address was seen before in the same window. C = accesses that are the
+//! second to their address in the window. S = F − C. F_str and F_irr: the same by class.
+
+use crate::reuse::spread;
+use crate::rows::Rows;
+
+/// Smallest window: `1 << MIN_LEVEL` accesses.
+pub const MIN_LEVEL: usize = 4;
+/// Largest window of the footprint metrics: `1 << MAX_LEVEL` accesses.
+pub const MAX_LEVEL: usize = 16;
+/// "Not seen before" as a level.
+const NEVER: u8 = 31;
+const AHEAD: usize = 16;
+
+/// Bit length of `i xor p`, at least [`MIN_LEVEL`]: the smallest level at which both share a window.
+#[inline(always)]
+pub(crate) fn level(i: u64, p: u64) -> usize {
+    ((64 - (i ^ p).leading_zeros()) as usize).max(MIN_LEVEL)
+}
+
+/// Counters by level that are carried upwards as windows end. `N` counters per level; they may go
+/// below zero in between, so arithmetic wraps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Levels<const N: usize> {
+    /// Counts inside the current window of each level.
+    open: Vec<[u64; N]>,
+    /// Counts of finished windows.
+    totals: Vec<[u64; N]>,
+}
+
+impl<const N: usize> Levels<N> {
+    /// Levels `MIN_LEVEL..=top`.
+    pub fn new(top: usize) -> Levels<N> {
+        Levels { open: vec![[0; N]; top + 2], totals: vec![[0; N]; top + 1] }
+    }
+
+    /// Adds to a counter from `level` on; levels above the top are ignored.
+    #[inline(always)]
+    pub fn add(&mut self, level: usize, counter: usize, value: u64) {
+        if let Some(open) = self.open.get_mut(level) {
+            open[counter] = open[counter].wrapping_add(value);
+        }
+    }
+
+    /// Tells that the access with sample-relative number `index` is complete.
+    #[inline(always)]
+    pub fn done(&mut self, index: u64) {
+        if (index + 1).is_multiple_of(1 << MIN_LEVEL) {
+            self.carry(index + 1);
+        }
+    }
+
+    fn carry(&mut self, accesses: u64) {
+        let whole = (accesses.trailing_zeros() as usize).min(self.totals.len() - 1);
+        for level in MIN_LEVEL..=whole {
+            let open = std::mem::replace(&mut self.open[level], [0; N]);
+            for (k, value) in open.into_iter().enumerate() {
+                self.totals[level][k] = self.totals[level][k].wrapping_add(value);
+                self.open[level + 1][k] = self.open[level + 1][k].wrapping_add(value);
+            }
+        }
+    }
+
+    /// Starts a sample: unfinished windows are dropped.
+    pub fn begin(&mut self) {
+        self.open.fill([0; N]);
+    }
+
+    /// Counters of the finished windows of a level.
+    pub fn total(&self, level: usize) -> [u64; N] {
+        self.totals.get(level).copied().unwrap_or([0; N])
+    }
+
+    /// Adds what another one has finished.
+    pub fn merge(&mut self, other: &Levels<N>) {
+        for (mine, theirs) in self.totals.iter_mut().zip(&other.totals) {
+            for (a, b) in mine.iter_mut().zip(theirs) {
+                *a = a.wrapping_add(*b);
+            }
+        }
+    }
+}
+
+/// Counters per level.
+const WINDOWS: usize = 0;
+const IMPLIED: usize = 1;
+const ROWS_STR: usize = 2;
+const ROWS_IRR: usize = 3;
+const AGAIN: usize = 4;
+const AGAIN_STR: usize = 5;
+const AGAIN_IRR: usize = 6;
+const SECOND: usize = 7;
+
+/// Sums over the whole windows of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowSums {
+    /// Number of windows.
+    pub windows: u64,
+    /// Accesses in them.
+    pub accesses: u64,
+    /// Implied Constant loads in them.
+    pub implied: u64,
+    /// Sum of F.
+    pub footprint: u64,
+    /// Sum of F_str.
+    pub strided: u64,
+    /// Sum of F_irr.
+    pub irregular: u64,
+    /// Sum of C.
+    pub captures: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    address: u64,
+    /// Number of the last access by class, inside the epoch.
+    last: [u16; 3],
+    /// Epoch (8 bits), level of the last access to the one before (5 bits), classes seen (3 bits).
+    meta: u16,
+}
+
+/// The state between accesses of one sample, and the sums over all samples.
+pub struct WindowEngine {
+    table: Vec<Entry>,
+    shift: u32,
+    used: usize,
+    epoch: u16,
+    index: u64,
+    levels: Levels<8>,
+}
+
+impl Default for WindowEngine {
+    fn default() -> WindowEngine {
+        WindowEngine::new()
+    }
+}
+
+impl WindowEngine {
+    /// An engine without sums.
+    pub fn new() -> WindowEngine {
+        let size = 1usize << 11;
+        WindowEngine {
+            table: vec![Entry { address: 0, last: [0; 3], meta: 0 }; size],
+            shift: 64 - size.trailing_zeros(),
+            used: 0,
+            epoch: 1,
+            index: 0,
+            levels: Levels::new(MAX_LEVEL),
+        }
+    }
+
+    /// Starts a sample.
+    pub fn begin(&mut self) {
+        self.index = 0;
+        self.levels.begin();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.used = 0;
+        self.epoch += 1;
+        if self.epoch == 256 {
+            self.epoch = 1;
+            self.table.fill(Entry { address: 0, last: [0; 3], meta: 0 });
+        }
+    }
+
+    /// Feeds load accesses in order.
+    pub fn run(&mut self, rows: &Rows<'_>) {
+        let len = rows.len();
+        let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
+        for i in 0..len {
+            if let Some(&ahead) = address.get(i + AHEAD) {
+                crate::prefetch(&self.table[(spread(ahead) >> self.shift) as usize]);
+            }
+            if self.index.is_multiple_of(1 << MAX_LEVEL) && self.index != 0 {
+                self.forget();
+            }
+            self.access(address[i], (group[i] & 3) as usize);
+            if implied[i] != 0 {
+                self.levels.add(MIN_LEVEL, IMPLIED, u64::from(implied[i]));
+            }
+            if (self.index + 1).is_multiple_of(1 << MIN_LEVEL) {
+                self.close();
+            }
+            self.index += 1;
+        }
+    }
+
+    /// Ends the smallest window. Each level counts its own windows: that one is not carried.
+    #[inline(always)]
+    fn close(&mut self) {
+        let accesses = self.index + 1;
+        self.levels.carry(accesses);
+        for level in MIN_LEVEL..=(accesses.trailing_zeros() as usize).min(MAX_LEVEL) {
+            self.levels.totals[level][WINDOWS] += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn access(&mut self, address: u64, class: usize) {
+        if self.used * 2 >= self.table.len() {
+            self.grow();
+        }
+        let mask = self.table.len() - 1;
+        let now = (self.index & 0xffff) as u16;
+        let mut at = (spread(address) >> self.shift) as usize & mask;
+        let (rows_class, again_class) = match class {
+            1 => (ROWS_STR, AGAIN_STR),
+            2 => (ROWS_IRR, AGAIN_IRR),
+            _ => (usize::MAX, usize::MAX),
+        };
+        if rows_class != usize::MAX {
+            self.levels.add(MIN_LEVEL, rows_class, 1);
+        }
+        let class = class.min(2);
+        loop {
+            let entry = &mut self.table[at];
+            if entry.meta >> 8 != self.epoch {
+                let mut last = [0; 3];
+                last[class] = now;
+                *entry = Entry { address, last, meta: self.epoch << 8 | u16::from(NEVER) << 3 | 1 << class };
+                self.used += 1;
+                return;
+            }
+            if entry.address == address {
+                let mut previous = 0;
+                for k in 0..3 {
+                    if entry.meta >> k & 1 == 1 {
+                        previous = previous.max(entry.last[k]);
+                    }
+                }
+                let reuse = level(u64::from(now), u64::from(previous));
+                let before = (entry.meta >> 3 & 31) as usize;
+                self.levels.add(reuse, AGAIN, 1);
+                if reuse < before {
+                    self.levels.add(reuse, SECOND, 1);
+                    self.levels.add(before, SECOND, 1u64.wrapping_neg());
+                }
+                if again_class != usize::MAX && entry.meta >> class & 1 == 1 {
+                    self.levels.add(level(u64::from(now), u64::from(entry.last[class])), again_class, 1);
+                }
+                entry.last[class] = now;
+                entry.meta = self.epoch << 8 | (reuse as u16) << 3 | entry.meta & 7 | 1 << class;
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let size = self.table.len() * 2;
+        let old = std::mem::replace(&mut self.table, vec![Entry { address: 0, last: [0; 3], meta: 0 }; size]);
+        self.shift = 64 - size.trailing_zeros();
+        for entry in old.iter().filter(|e| e.meta >> 8 == self.epoch) {
+            let mut at = (spread(entry.address) >> self.shift) as usize;
+            while self.table[at].meta >> 8 == self.epoch {
+                at = (at + 1) & (size - 1);
+            }
+            self.table[at] = *entry;
+        }
+    }
+
+    /// Sums over the windows of `1 << level` accesses.
+    pub fn sums(&self, level: usize) -> WindowSums {
+        let t = self.levels.total(level);
+        let accesses = t[WINDOWS] << level;
+        WindowSums {
+            windows: t[WINDOWS],
+            accesses,
+            implied: t[IMPLIED],
+            footprint: accesses.wrapping_sub(t[AGAIN]),
+            strided: t[ROWS_STR].wrapping_sub(t[AGAIN_STR]),
+            irregular: t[ROWS_IRR].wrapping_sub(t[AGAIN_IRR]),
+            captures: t[SECOND],
+        }
+    }
+
+    /// Adds the sums of another engine.
+    pub fn merge(&mut self, other: &WindowEngine) {
+        self.levels.merge(&other.levels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn by_definition(samples: &[Vec<(u64, u32, u16)>], level: usize) -> WindowSums {
+        let mut sums = WindowSums::default();
+        for window in samples.iter().flat_map(|s| s.chunks_exact(1 << level)) {
+            let mut seen: HashMap<u64, u64> = HashMap::new();
+            let mut classes: HashMap<(u64, u32), u64> = HashMap::new();
+            for &(address, class, implied) in window {
+                *seen.entry(address).or_default() += 1;
+                *classes.entry((address, class)).or_default() += 1;
+                sums.implied += u64::from(implied);
+            }
+            sums.windows += 1;
+            sums.accesses += window.len() as u64;
+            sums.footprint += seen.len() as u64;
+            sums.captures += seen.values().filter(|&&n| n > 1).count() as u64;
+            sums.strided += classes.keys().filter(|k| k.1 == 1).count() as u64;
+            sums.irregular += classes.keys().filter(|k| k.1 == 2).count() as u64;
+        }
+        sums
+    }
+
+    fn measured(engine: &mut WindowEngine, samples: &[Vec<(u64, u32, u16)>], step: usize) {
+        for sample in samples {
+            engine.begin();
+            for rows in sample.chunks(step) {
+                let address: Vec<u64> = rows.iter().map(|r| r.0).collect();
+                let group: Vec<u32> = rows.iter().map(|r| 40 + r.1).collect();
+                let implied: Vec<u16> = rows.iter().map(|r| r.2).collect();
+                engine.run(&Rows { address: &address, size: &vec![8; rows.len()], group: &group, implied: &implied });
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn every_size_agrees_with_its_definition(
+            samples in prop::collection::vec(prop::collection::vec((0u64..40, 0u32..3, 0u16..3), 0..200), 0..4),
+            step in 1usize..70,
+        ) {
+            let mut engine = WindowEngine::new();
+            measured(&mut engine, &samples, step);
+            for level in MIN_LEVEL..=8 {
+                prop_assert_eq!(engine.sums(level), by_definition(&samples, level), "level {}", level);
+            }
+        }
+    }
+
+    #[test]
+    fn long_samples_agree_across_the_largest_window() {
+        let mut state = 7u64;
+        let mut row = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % 50_000 * 8, (state >> 20) as u32 % 3, (state >> 10) as u16 % 2)
+        };
+        let samples: Vec<Vec<(u64, u32, u16)>> = vec![(0..150_000).map(|_| row()).collect(), (0..70_000).map(|_| row()).collect()];
+        let mut engine = WindowEngine::new();
+        measured(&mut engine, &samples, 9999);
+        for level in [4, 9, 15, 16] {
+            assert_eq!(engine.sums(level), by_definition(&samples, level), "level {level}");
+        }
+    }
+
+    #[test]
+    fn engines_merge_to_the_sums_of_all_samples() {
+        let samples: Vec<Vec<(u64, u32, u16)>> = (0..300).map(|s| (0..40).map(|i| (i * s % 17, 1, 1)).collect()).collect();
+        let (mut a, mut b) = (WindowEngine::new(), WindowEngine::new());
+        measured(&mut a, &samples[..100], 64);
+        measured(&mut b, &samples[100..], 64);
+        a.merge(&b);
+        for level in 4..7 {
+            assert_eq!(a.sums(level), by_definition(&samples, level));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Writes trace folders for tests, with the same Parquet writer that the recorder uses.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, Sidecar, Site};
+use mgz_annotations_schema::trace::{self, Manifest, Module};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A row as `samples/*.parquet` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    pub process: u32,
+    pub thread: u32,
+    pub seq: u64,
+    pub sample: u32,
+    pub time_ns: u64,
+    pub module: u16,
+    pub ip: u64,
+    pub site: u32,
+    pub address: u64,
+    pub size: u32,
+    pub class: u8,
+    pub store: bool,
+    pub implied_const: u16,
+}
+
+/// Writes one part.
+pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
+    let schema = Arc::new(Schema::new(
+        trace::COLUMNS
+            .iter()
+            .map(|(name, kind)| {
+                let data = match *kind {
+                    "u8" => DataType::UInt8,
+                    "u16" => DataType::UInt16,
+                    "u32" => DataType::UInt32,
+                    "bool" => DataType::Boolean,
+                    _ => DataType::UInt64,
+                };
+                Field::new(*name, data, false)
+            })
+            .collect::<Vec<_>>(),
+    ));
+    let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).set_max_row_group_row_count(Some(row_group)).build();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).unwrap();
+    for rows in rows.chunks(row_group.max(1)) {
+        macro_rules! column {
+            ($array:ident, $field:ident) => {
+                Arc::new($array::from_iter_values(rows.iter().map(|r| r.$field))) as ArrayRef
+            };
+        }
+        let columns: Vec<ArrayRef> = vec![
+            column!(UInt32Array, process),
+            column!(UInt32Array, thread),
+            column!(UInt64Array, seq),
+            column!(UInt32Array, sample),
+            column!(UInt64Array, time_ns),
+            column!(UInt16Array, module),
+            column!(UInt64Array, ip),
+            column!(UInt32Array, site),
+            column!(UInt64Array, address),
+            column!(UInt32Array, size),
+            column!(UInt8Array, class),
+            Arc::new(BooleanArray::from(rows.iter().map(|r| r.store).collect::<Vec<_>>())),
+            column!(UInt16Array, implied_const),
+        ];
+        writer.write(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// A sidecar of `sites` sites: two functions, `main` (sites below half) and `helper`; site i is at line
+/// 10 + i/2 of `app.c`, and odd ones are inlined from `inner` at line 100 of `app.h`.
+pub fn sidecar(sites: u32) -> Sidecar {
+    let strings: Vec<String> = ["main", "helper", "app.c", "inner", "/src/app.h"].iter().map(|s| s.to_string()).collect();
+    let mut out = Sidecar {
+        id: [9; 16],
+        header: Header { flavour: "soft".into(), input: Input { path: "/bin/app".into(), ..Input::default() }, ..Header::default() },
+        functions: vec![
+            Function { name: 0, left: NONE, start: 0x1000, end: 0x2000, clone_start: 0x9000, clone_end: 0x9800 },
+            Function { name: 1, left: NONE, start: 0x2000, end: 0x3000, clone_start: 0x9800, clone_end: 0xa000 },
+        ],
+        strings,
+        map: vec![0; 8],
+        ..Sidecar::default()
+    };
+    for i in 0..sites {
+        let function = u32::from(i >= sites / 2);
+        let outer = out.locations.len() as u32;
+        out.locations.push(Location { function, file: 2, line: 10 + i / 2, inlined_into: NONE });
+        let location = if i % 2 == 1 {
+            out.locations.push(Location { function: 3, file: 4, line: 100, inlined_into: outer });
+            outer + 1
+        } else {
+            outer
+        };
+        out.sites.push(Site {
+            function,
+            region: NONE,
+            location,
+            size: 8,
+            ip: 0x1000 + u64::from(i) * 4,
+            class: 1 + (i % 2) as u8,
+            a: mgz_annotations_schema::sidecar::NO_RECORD,
+            b: mgz_annotations_schema::sidecar::NO_RECORD,
+            ..Site::default()
+        });
+    }
+    out
+}
+
+/// A complete manifest with one module.
+pub fn manifest(mode: &str, sidecar: &Sidecar) -> Manifest {
+    Manifest {
+        format: trace::TRACE_FORMAT.into(),
+        version: trace::TRACE_VERSION,
+        command: vec!["./app".into(), "input".into()],
+        backend: "soft".into(),
+        mode: mode.into(),
+        state: "complete".into(),
+        program_status: "exit 0".into(),
+        modules: vec![Module {
+            path: "/tmp/app.inst".into(),
+            sidecar: "annotations/app.mgza".into(),
+            sidecar_id: sidecar.id_hex(),
+            ..Module::default()
+        }],
+        ..Manifest::default()
+    }
+}
+
+/// Writes a whole trace; each element of `parts` becomes a file.
+pub fn write_trace(folder: &Path, manifest: &Manifest, sidecar: &Sidecar, parts: &[Vec<Row>], row_group: usize) {
+    std::fs::create_dir_all(folder.join(trace::SAMPLES_DIR)).unwrap();
+    std::fs::create_dir_all(folder.join(trace::ANNOTATIONS_DIR)).unwrap();
+    std::fs::write(folder.join(trace::MANIFEST), serde_json::to_vec_pretty(manifest).unwrap()).unwrap();
+    sidecar.write(&folder.join("annotations/app.mgza")).unwrap();
+    for (i, rows) in parts.iter().enumerate() {
+        write_part(&folder.join(trace::SAMPLES_DIR).join(format!("part-{i:05}.parquet")), rows, row_group);
+    }
+}
+
+/// A small generator of pseudo-random numbers (the constants of Knuth's MMIX).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+}
