@@ -1,0 +1,163 @@
+//! File header and event attributes.
+
+use super::{PerfDataError, array, u32_at, u64_at};
+use std::ops::Range;
+
+/// `PERF_SAMPLE_*` bits that matter here.
+pub mod bits {
+    #![allow(missing_docs, reason = "the names are the kernel's")]
+    pub const IP: u64 = 1 << 0;
+    pub const TID: u64 = 1 << 1;
+    pub const TIME: u64 = 1 << 2;
+    pub const ADDR: u64 = 1 << 3;
+    pub const READ: u64 = 1 << 4;
+    pub const CALLCHAIN: u64 = 1 << 5;
+    pub const ID: u64 = 1 << 6;
+    pub const CPU: u64 = 1 << 7;
+    pub const PERIOD: u64 = 1 << 8;
+    pub const STREAM_ID: u64 = 1 << 9;
+    pub const RAW: u64 = 1 << 10;
+    pub const BRANCH_STACK: u64 = 1 << 11;
+    pub const REGS_USER: u64 = 1 << 12;
+    pub const STACK_USER: u64 = 1 << 13;
+    pub const WEIGHT: u64 = 1 << 14;
+    pub const DATA_SRC: u64 = 1 << 15;
+    pub const IDENTIFIER: u64 = 1 << 16;
+    pub const TRANSACTION: u64 = 1 << 17;
+    pub const REGS_INTR: u64 = 1 << 18;
+    pub const PHYS_ADDR: u64 = 1 << 19;
+    pub const AUX: u64 = 1 << 20;
+    pub const CGROUP: u64 = 1 << 21;
+    pub const DATA_PAGE_SIZE: u64 = 1 << 22;
+    pub const CODE_PAGE_SIZE: u64 = 1 << 23;
+    pub const WEIGHT_STRUCT: u64 = 1 << 24;
+}
+
+/// The parts of a `perf_event_attr` that say how records look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// PMU.
+    pub pmu: u32,
+    /// PMU-specific event.
+    pub config: u64,
+    /// Fields of samples ([`bits`]).
+    pub sample_type: u64,
+    /// Layout of counter values.
+    pub read_format: u64,
+    /// Bit fields (`disabled`, `inherit`, …).
+    pub flags: u64,
+    /// What branch records hold.
+    pub branch_sample_type: u64,
+    /// User registers in a sample.
+    pub regs_user: u64,
+    /// Interrupted registers in a sample.
+    pub regs_intr: u64,
+}
+
+impl Attr {
+    /// Reads an attribute; fields that an old file lacks are 0.
+    pub fn read(bytes: &[u8]) -> Attr {
+        let word = |at| u64_at(bytes, at).unwrap_or(0);
+        Attr {
+            pmu: u32_at(bytes, 0).unwrap_or(0),
+            config: word(8),
+            sample_type: word(24),
+            read_format: word(32),
+            flags: word(40),
+            branch_sample_type: word(72),
+            regs_user: word(80),
+            regs_intr: word(96),
+        }
+    }
+
+    /// Whether records other than samples end with an identity.
+    pub fn sample_id_all(&self) -> bool {
+        self.flags >> 18 & 1 == 1
+    }
+}
+
+/// An attribute with the ids of its counters.
+#[derive(Clone, Debug, Default)]
+pub struct Event {
+    /// Attribute.
+    pub attr: Attr,
+    /// Ids.
+    pub ids: Vec<u64>,
+}
+
+/// What stands around the records.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// Where records are.
+    pub data: Range<usize>,
+    /// Events, if they are not among the records.
+    pub events: Vec<Event>,
+    /// The build id section.
+    pub build_ids: Range<usize>,
+    /// perf was stopped before it completed the header, or the file was cut.
+    pub incomplete: bool,
+}
+
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const PIPE_HEADER: u64 = 16;
+const FEATURE_BUILD_ID: u32 = 2;
+
+/// Reads the header of either form.
+pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
+    let magic: [u8; 8] = array(bytes, 0).ok_or(PerfDataError::NotPerfData)?;
+    if &magic != MAGIC {
+        let swapped = magic.iter().rev().eq(MAGIC.iter());
+        return Err(if swapped { PerfDataError::ByteOrder } else { PerfDataError::NotPerfData });
+    }
+    let word = |at: usize| u64_at(bytes, at).ok_or_else(|| PerfDataError::Damaged("the header is cut off".into()));
+    if word(8)? == PIPE_HEADER {
+        return Ok(Layout { data: 16..bytes.len(), ..Layout::default() });
+    }
+    let section = |at: usize| -> Result<(Range<usize>, bool), PerfDataError> {
+        let (offset, size) = (word(at)?, word(at + 8)?);
+        let clip = |v: u64| usize::try_from(v).unwrap_or(usize::MAX).min(bytes.len());
+        let end = offset.saturating_add(size);
+        Ok((clip(offset)..clip(end), end > bytes.len() as u64))
+    };
+    let entry = usize::try_from(word(16)?).ok().filter(|&size| (80..4096).contains(&size));
+    let entry = entry.ok_or_else(|| PerfDataError::Damaged("attributes have an impossible size".into()))?;
+    let (attrs, _) = section(24)?;
+    let (mut data, mut incomplete) = section(40)?;
+    let mut events = Vec::new();
+    for chunk in bytes[attrs].chunks_exact(entry) {
+        let (fields, ids) = chunk.split_at(entry - 16);
+        let (from, size) = (u64_at(ids, 0).unwrap_or(0), u64_at(ids, 8).unwrap_or(0));
+        let range = usize::try_from(from).ok().zip(usize::try_from(from.saturating_add(size)).ok());
+        let ids = range.and_then(|(from, to)| bytes.get(from..to)).unwrap_or(&[]);
+        let ids = ids.chunks_exact(8).map(|id| u64_at(id, 0).unwrap_or(0)).collect();
+        events.push(Event { attr: Attr::read(fields), ids });
+    }
+    let mut build_ids = 0..0;
+    if data.is_empty() && data.start > 0 {
+        // perf fills the size in when it ends.
+        incomplete = true;
+        data.end = bytes.len();
+    } else if !incomplete {
+        let set = word(72)?;
+        if set >> FEATURE_BUILD_ID & 1 == 1 {
+            let before = (set & ((1 << FEATURE_BUILD_ID) - 1)).count_ones() as usize;
+            build_ids = section(data.end + 16 * before).map(|(range, _)| range).unwrap_or(0..0);
+        }
+    }
+    Ok(Layout { data, events, build_ids, incomplete })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_perf_data_is_refused_with_a_reason() {
+        assert!(matches!(layout(b""), Err(PerfDataError::NotPerfData)));
+        assert!(matches!(layout(b"\x7fELF....more"), Err(PerfDataError::NotPerfData)));
+        assert!(matches!(layout(b"2ELIFREP"), Err(PerfDataError::ByteOrder)));
+        assert!(matches!(layout(b"PERFILE2"), Err(PerfDataError::Damaged(_))));
+        let pipe = layout(b"PERFILE2\x10\0\0\0\0\0\0\0rest").unwrap();
+        assert_eq!(pipe.data, 16..20);
+    }
+}

@@ -1,0 +1,491 @@
+//! One pass over a file: PT data, clocks, threads, mappings.
+
+use super::header::{self, Attr, Event};
+use super::records::{Bytes, Record, Records, kind};
+use super::sample::{self, IdPlace, Identity};
+use super::space::{Mapping, Spaces};
+use super::{PerfDataError, text, u32_at, u64_at};
+use crate::pt::ClockSettings;
+use std::collections::{BTreeMap, HashMap};
+
+/// How perf's clock follows from the time stamp counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeConversion {
+    shift: u32,
+    multiplier: u64,
+    zero: u64,
+}
+
+impl TimeConversion {
+    /// `None` if the numbers make no sense.
+    pub fn new(shift: u64, multiplier: u64, zero: u64) -> Option<Self> {
+        (shift < 64 && multiplier > 0).then_some(TimeConversion { shift: shift as u32, multiplier, zero })
+    }
+
+    /// Nanoseconds on perf's clock.
+    pub fn ns(&self, tsc: u64) -> u64 {
+        let product = (u128::from(tsc) * u128::from(self.multiplier)) >> self.shift;
+        self.zero.wrapping_add(product as u64)
+    }
+}
+
+/// A stream of PT data: one buffer of the kernel's, i.e. one CPU or one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stream {
+    /// Buffer number, as perf counts them.
+    Buffer(u64),
+    /// CPU, where buffers are not numbered.
+    Cpu(u32),
+    /// Thread, where CPUs are not told.
+    Thread(u32),
+}
+
+/// A window: the AUX data of one sample, or one snapshot.
+#[derive(Clone, Debug)]
+pub struct Window<'a> {
+    /// The stream it is cut from.
+    pub stream: Stream,
+    /// Its number in the file: the `sample` column.
+    pub number: u32,
+    /// Bytes.
+    pub bytes: Bytes<'a>,
+    /// Who, where and when the sample was taken.
+    pub identity: Identity,
+}
+
+/// A piece of a full trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Its number in the file: the `sample` column.
+    pub number: u32,
+    /// Offset in the stream.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A full trace's stream.
+#[derive(Clone, Debug, Default)]
+pub struct FullStream<'a> {
+    /// Pieces, in the order of the file.
+    pub pieces: Vec<Piece<'a>>,
+    /// CPU, if the buffer is one CPU's.
+    pub cpu: Option<u32>,
+    /// Thread, if the buffer is one thread's.
+    pub thread: Option<u32>,
+    /// Which thread wrote what: `(end offset, start offset, pid, tid)`, by AUX records of per-thread events.
+    pub writers: Vec<(u64, u64, u32, u32)>,
+}
+
+/// Counts of what was lost or not understood in the file, as opposed to in PT data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileLoss {
+    /// The file was cut, or perf did not finish it.
+    pub incomplete: bool,
+    /// Bytes at the end that make no whole record.
+    pub cut_bytes: u64,
+    /// Reading stopped here.
+    pub stopped_at: Option<usize>,
+    /// Compressed records that could not be unpacked.
+    pub bad_compressed: u64,
+    /// Records shorter than their type demands, or samples that contradict their attribute.
+    pub bad_records: u64,
+    /// Samples that name a counter which no attribute has.
+    pub unknown_ids: u64,
+    /// Records that the kernel lost.
+    pub lost_records: u64,
+    /// Samples that the kernel lost.
+    pub lost_samples: u64,
+    /// Times that sampling was throttled.
+    pub throttled: u64,
+    /// AUX records that say PT data was lost, since perf did not keep up.
+    pub aux_truncated: u64,
+    /// AUX records with gaps (the tracer was stopped meanwhile).
+    pub aux_partial: u64,
+    /// AUX records that report data overwritten on purpose (snapshot, sampling).
+    pub aux_overwritten: u64,
+    /// Errors that perf noted while recording.
+    pub noted_errors: u64,
+}
+
+/// A perf.data file, read.
+#[derive(Debug, Default)]
+pub struct Session<'a> {
+    /// Windows, in the order of the file.
+    pub windows: Vec<Window<'a>>,
+    /// Full traces by stream.
+    pub full: BTreeMap<Stream, FullStream<'a>>,
+    /// Clock of the PT streams.
+    pub clock: ClockSettings,
+    /// To perf's clock.
+    pub conversion: Option<TimeConversion>,
+    /// Address spaces.
+    pub spaces: Spaces,
+    /// Names of processes by `(pid, tid)`, the last seen.
+    pub names: BTreeMap<(u32, u32), String>,
+    /// Build ids by path, from the header or from records.
+    pub build_ids: BTreeMap<String, String>,
+    /// Process of each thread.
+    pub process_of: HashMap<u32, u32>,
+    /// What was lost.
+    pub loss: FileLoss,
+    /// Threads by CPU: `(time, pid, tid)` from which on the thread ran.
+    switches: HashMap<u32, Vec<(u64, u32, u32)>>,
+    snapshot: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    event: usize,
+    buffer: Option<u64>,
+    cpu: Option<u32>,
+    thread: Option<u32>,
+}
+
+/// State of the pass.
+struct Reader<'a> {
+    session: Session<'a>,
+    events: Vec<Event>,
+    counters: HashMap<u64, Counter>,
+    place: Option<IdPlace>,
+    info: Option<Vec<u64>>,
+    writers: Vec<(Stream, u64, u64, u32, u32)>,
+    number: u32,
+    clock_seen: bool,
+}
+
+/// Bit of `misc`: for COMM, the name is that of a new program.
+const MISC_COMM_EXEC: u16 = 1 << 13;
+/// Bit of `misc`: for SWITCH, the thread leaves the CPU.
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+/// Bit of `misc`: MMAP2 holds a build id in place of device and inode.
+const MISC_BUILD_ID: u16 = 1 << 14;
+const AUXTRACE_INTEL_PT: u32 = 1;
+
+impl<'a> Session<'a> {
+    /// Reads a file of either form.
+    pub fn read(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
+        let layout = header::layout(file)?;
+        let mut reader = Reader {
+            session: Session::default(),
+            events: Vec::new(),
+            counters: HashMap::new(),
+            place: None,
+            info: None,
+            writers: Vec::new(),
+            number: 0,
+            clock_seen: false,
+        };
+        for event in layout.events {
+            reader.add_event(event);
+        }
+        let mut records = Records::new(file, layout.data);
+        for record in records.by_ref() {
+            if reader.record(&record).is_none() {
+                reader.session.loss.bad_records += 1;
+            }
+        }
+        for record in Records::new(file, layout.build_ids) {
+            // The section's records have a header of type 0.
+            reader.build_id(&record.body);
+        }
+        let problems = records.problems();
+        let loss = &mut reader.session.loss;
+        loss.incomplete = layout.incomplete;
+        loss.cut_bytes = problems.cut_bytes;
+        loss.stopped_at = problems.stopped_at;
+        loss.bad_compressed = problems.bad_compressed;
+        reader.finish()
+    }
+
+    /// Which thread ran on a CPU at a time, if the file tells.
+    pub fn thread_at(&self, cpu: u32, time: u64) -> Option<(u32, u32)> {
+        let list = self.switches.get(&cpu)?;
+        let at = list.partition_point(|(from, ..)| *from <= time).checked_sub(1)?;
+        Some((list[at].1, list[at].2))
+    }
+
+    /// Whether more than one thread ran on a CPU.
+    pub fn is_shared(&self, cpu: u32) -> bool {
+        self.switches.get(&cpu).is_some_and(|list| list.iter().any(|s| s.2 != list[0].2))
+    }
+
+    /// Whether the full trace is one of snapshots, which may overlap.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot
+    }
+}
+
+fn known(value: u64) -> Option<u32> {
+    u32::try_from(value).ok().filter(|&v| v != u32::MAX)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl<'a> Reader<'a> {
+    fn add_event(&mut self, event: Event) {
+        let number = self.events.len();
+        for id in &event.ids {
+            self.counters.entry(*id).or_default().event = number;
+        }
+        if self.place.is_none() {
+            self.place = IdPlace::of(&event.attr);
+        }
+        self.events.push(event);
+    }
+
+    /// The attribute that describes a record.
+    fn attr(&mut self, record: &Record<'_>) -> Option<Attr> {
+        let first = self.events.first()?.attr;
+        if self.events.iter().all(|e| (e.attr.sample_type, e.attr.flags, e.attr.read_format) == (first.sample_type, first.flags, first.read_format)) {
+            return Some(first);
+        }
+        let place = self.place?;
+        let at = if record.kind == kind::SAMPLE { Some(place.sample) } else { record.body.len().checked_sub(place.other) };
+        let id = at.and_then(|at| u64_at(&record.body, at))?;
+        match self.counters.get(&id) {
+            Some(counter) => self.events.get(counter.event).map(|e| e.attr),
+            // Records that perf makes up (mappings of running processes) carry the id 0.
+            None if id == 0 => Some(first),
+            None => {
+                self.session.loss.unknown_ids += 1;
+                None
+            }
+        }
+    }
+
+    fn identity(&mut self, record: &Record<'_>) -> Identity {
+        self.attr(record).map(|attr| sample::identity(&attr, &record.body)).unwrap_or_default()
+    }
+
+    /// Takes a record in; `None` if it is malformed.
+    fn record(&mut self, record: &Record<'a>) -> Option<()> {
+        let body = &record.body[..];
+        let pair = || u32_at(body, 0).zip(u32_at(body, 4));
+        match record.kind {
+            kind::SAMPLE => self.sample(record)?,
+            kind::MMAP | kind::MMAP2 => self.mapping(record)?,
+            kind::COMM => {
+                let (pid, tid) = pair()?;
+                let time = self.identity(record).time.unwrap_or(0);
+                self.session.process_of.insert(tid, pid);
+                self.session.names.insert((pid, tid), text(&body[8..]));
+                if record.misc & MISC_COMM_EXEC != 0 {
+                    self.session.spaces.exec(pid, time);
+                }
+            }
+            kind::FORK => {
+                let (pid, parent) = pair()?;
+                let (tid, time) = (u32_at(body, 8)?, u64_at(body, 16)?);
+                self.session.process_of.insert(tid, pid);
+                self.session.spaces.fork(pid, parent, time);
+            }
+            kind::ITRACE_START => {
+                let (pid, tid) = pair()?;
+                let who = self.identity(record);
+                self.session.process_of.insert(tid, pid);
+                self.running(who, pid, tid);
+            }
+            kind::SWITCH | kind::SWITCH_CPU_WIDE if record.misc & MISC_SWITCH_OUT == 0 => {
+                let who = self.identity(record);
+                if let Some((pid, tid)) = who.task {
+                    self.running(who, pid, tid);
+                }
+            }
+            kind::SWITCH_CPU_WIDE => {
+                let (pid, tid) = pair()?;
+                let who = self.identity(record);
+                self.running(who, pid, tid);
+            }
+            kind::AUX => self.aux(record)?,
+            kind::LOST => self.session.loss.lost_records += u64_at(body, 8)?,
+            kind::LOST_SAMPLES => self.session.loss.lost_samples += u64_at(body, 0)?,
+            kind::THROTTLE => self.session.loss.throttled += 1,
+            kind::AUXTRACE_ERROR => self.session.loss.noted_errors += 1,
+            kind::HEADER_ATTR => {
+                let size = u32_at(body, 4)? as usize;
+                let size = if size == 0 { 64 } else { size };
+                let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| u64_at(id, 0)).collect();
+                self.add_event(Event { attr: Attr::read(&body[..size]), ids });
+            }
+            kind::ID_INDEX => self.id_index(body)?,
+            kind::AUXTRACE_INFO if u32_at(body, 0)? == AUXTRACE_INTEL_PT => {
+                let words = body.get(8..)?.chunks_exact(8).filter_map(|w| u64_at(w, 0));
+                self.info = Some(words.collect());
+            }
+            kind::AUXTRACE => self.piece(record)?,
+            kind::TIME_CONV => {
+                let conversion = TimeConversion::new(u64_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 16)?);
+                if !self.clock_seen {
+                    self.session.conversion = conversion;
+                }
+            }
+            kind::BUILD_ID => self.build_id(body),
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn running(&mut self, who: Identity, pid: u32, tid: u32) {
+        if let (Some(cpu), Some(time)) = (who.cpu, who.time) {
+            self.session.switches.entry(cpu).or_default().push((time, pid, tid));
+        }
+    }
+
+    fn next_number(&mut self) -> u32 {
+        let number = self.number;
+        self.number = self.number.saturating_add(1);
+        number
+    }
+
+    fn sample(&mut self, record: &Record<'a>) -> Option<()> {
+        let Some(attr) = self.attr(record) else { return Some(()) };
+        let found = sample::sample(&attr, &record.body)?;
+        let Some(aux) = found.aux else { return Some(()) };
+        let bytes = match &record.body {
+            Bytes::File(body) => Bytes::File(&body[aux]),
+            Bytes::Unpacked(body) => Bytes::Unpacked(body[aux].into()),
+        };
+        let counter = found.identity.id.and_then(|id| self.counters.get(&id)).copied().unwrap_or_default();
+        let mut identity = found.identity;
+        identity.cpu = identity.cpu.or(counter.cpu);
+        let thread = identity.task.map_or(0, |(_, tid)| tid);
+        if let Some((pid, tid)) = identity.task {
+            self.session.process_of.insert(tid, pid);
+        }
+        let stream = match (counter.buffer, identity.cpu) {
+            (Some(buffer), _) => Stream::Buffer(buffer),
+            (None, Some(cpu)) => Stream::Cpu(cpu),
+            (None, None) => Stream::Thread(thread),
+        };
+        let number = self.next_number();
+        self.session.windows.push(Window { stream, number, bytes, identity });
+        Some(())
+    }
+
+    fn mapping(&mut self, record: &Record<'_>) -> Option<()> {
+        let body = &record.body[..];
+        let time = self.identity(record).time.unwrap_or(0);
+        let (pid, start, len, offset) = (u32_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 16)?, u64_at(body, 24)?);
+        let mut build_id = None;
+        let mut path = 32;
+        if record.kind == kind::MMAP2 {
+            path = 64;
+            if record.misc & MISC_BUILD_ID != 0 {
+                let size = usize::from(*body.get(32)?).min(20);
+                build_id = Some(hex(body.get(36..36 + size)?));
+            }
+        }
+        let path = text(body.get(path..)?);
+        if let Some(id) = &build_id {
+            self.session.build_ids.insert(path.clone(), id.clone());
+        }
+        let mapping = Mapping { start, end: start.saturating_add(len), offset, path, build_id };
+        self.session.spaces.map(pid, time, mapping);
+        Some(())
+    }
+
+    fn aux(&mut self, record: &Record<'_>) -> Option<()> {
+        let (offset, size, flags) = (u64_at(&record.body, 0)?, u64_at(&record.body, 8)?, u64_at(&record.body, 16)?);
+        let loss = &mut self.session.loss;
+        loss.aux_truncated += flags & 1;
+        loss.aux_overwritten += flags >> 1 & 1;
+        loss.aux_partial += flags >> 2 & 1;
+        let who = self.identity(record);
+        let counter = who.id.and_then(|id| self.counters.get(&id)).copied().unwrap_or_default();
+        // Only events that follow a thread (and its children) stop with it, so that the record is its own.
+        if let (Some(buffer), Some(_), Some((pid, tid))) = (counter.buffer, counter.thread, who.task) {
+            self.writers.push((Stream::Buffer(buffer), offset, offset.saturating_add(size), pid, tid));
+        }
+        Some(())
+    }
+
+    fn id_index(&mut self, body: &[u8]) -> Option<()> {
+        let count = usize::try_from(u64_at(body, 0)?).ok()?;
+        let entries = body.get(8..8usize.checked_add(count.checked_mul(32)?)?)?;
+        for entry in entries.chunks_exact(32) {
+            let word = |n: usize| u64_at(entry, n * 8).unwrap_or(u64::MAX);
+            let counter = self.counters.entry(word(0)).or_default();
+            counter.buffer = Some(word(1));
+            counter.cpu = known(word(2));
+            counter.thread = known(word(3));
+        }
+        Some(())
+    }
+
+    fn piece(&mut self, record: &Record<'a>) -> Option<()> {
+        let body = &record.body;
+        let (offset, buffer) = (u64_at(body, 8)?, u32_at(body, 24)?);
+        let (thread, cpu) = (u32_at(body, 28)?, u32_at(body, 32)?);
+        let number = self.next_number();
+        let stream = self.session.full.entry(Stream::Buffer(u64::from(buffer))).or_default();
+        stream.cpu = known(u64::from(cpu));
+        stream.thread = known(u64::from(thread));
+        stream.pieces.push(Piece { number, offset, bytes: record.trailer });
+        Some(())
+    }
+
+    /// Entry: process, build id, path.
+    fn build_id(&mut self, body: &[u8]) {
+        let Some(id) = body.get(4..24) else { return };
+        let size = body.get(24).map_or(20, |&size| if size == 0 { 20 } else { usize::from(size).min(20) });
+        let path = text(body.get(28..).unwrap_or(&[]));
+        if !path.is_empty() {
+            self.session.build_ids.insert(path, hex(&id[..size]));
+        }
+    }
+
+    /// Clock settings from what perf noted about the PMU.
+    fn clock(&mut self, info: &[u64]) {
+        let word = |n: usize| info.get(n).copied().unwrap_or(0);
+        let (pmu, shift, multiplier, zero, capable) = (word(0), word(1), word(2), word(3), word(4));
+        if capable != 0
+            && let Some(conversion) = TimeConversion::new(shift, multiplier, zero)
+        {
+            self.session.conversion = Some(conversion);
+        }
+        self.session.snapshot = word(8) != 0;
+        let config = self.events.iter().find(|e| u64::from(e.attr.pmu) == pmu).map_or(0, |e| e.attr.config);
+        let (mtc, frequency, cyc) = (word(10), word(11), word(14));
+        let small = |value: u64| u32::try_from(value).unwrap_or(0);
+        let settings = &mut self.session.clock;
+        if mtc != 0 && config & mtc != 0 && frequency != 0 {
+            settings.tsc_per_ctc = small(word(12));
+            settings.tsc_per_ctc_divisor = small(word(13));
+            settings.mtc_period = ((config & frequency) >> frequency.trailing_zeros()).min(255) as u8;
+        }
+        if cyc != 0 && config & cyc != 0 {
+            settings.nominal_ratio = u8::try_from(word(15)).unwrap_or(0);
+        }
+    }
+
+    fn finish(mut self) -> Result<Session<'a>, PerfDataError> {
+        if self.info.is_none() && self.session.windows.is_empty() && self.session.full.is_empty() {
+            return Err(PerfDataError::NoIntelPt);
+        }
+        if let Some(info) = self.info.take() {
+            self.clock_seen = true;
+            self.clock(&info);
+        }
+        for (stream, from, to, pid, tid) in std::mem::take(&mut self.writers) {
+            if let Some(full) = self.session.full.get_mut(&stream) {
+                full.writers.push((to, from, pid, tid));
+            }
+        }
+        for full in self.session.full.values_mut() {
+            full.writers.sort_unstable();
+        }
+        for list in self.session.switches.values_mut() {
+            list.sort_by_key(|(time, ..)| *time);
+        }
+        self.session.spaces.finish();
+        Ok(self.session)
+    }
+}
+

@@ -1,0 +1,150 @@
+//! Which file was mapped where, in which process, when.
+//!
+//! Mappings are kept as a history, not as a state, since PT data is read after all records. The address
+//! space of a forked child is its parent's up to the fork; an exec empties it.
+
+use std::collections::HashMap;
+
+/// A mapping of executable bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Offset in the file of the first byte.
+    pub offset: u64,
+    /// Path as the kernel gave it.
+    pub path: String,
+    /// Build id, hex, where the record holds it.
+    pub build_id: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Map(usize),
+    Fork { parent: u32 },
+    Exec,
+}
+
+/// The history of all address spaces.
+#[derive(Clone, Debug, Default)]
+pub struct Spaces {
+    mappings: Vec<Mapping>,
+    /// By process, in order of time once [`Spaces::finish`] ran.
+    changes: HashMap<u32, Vec<(u64, Change)>>,
+}
+
+/// Longest chain of forks that is followed back.
+const MAX_FORKS: usize = 64;
+
+impl Spaces {
+    /// A mapping appeared.
+    pub fn map(&mut self, pid: u32, time: u64, mapping: Mapping) {
+        self.mappings.push(mapping);
+        self.change(pid, time, Change::Map(self.mappings.len() - 1));
+    }
+
+    /// A process began as the copy of another.
+    pub fn fork(&mut self, pid: u32, parent: u32, time: u64) {
+        if pid != parent {
+            self.change(pid, time, Change::Fork { parent });
+        }
+    }
+
+    /// A process ran another program.
+    pub fn exec(&mut self, pid: u32, time: u64) {
+        self.change(pid, time, Change::Exec);
+    }
+
+    fn change(&mut self, pid: u32, time: u64, change: Change) {
+        self.changes.entry(pid).or_default().push((time, change));
+    }
+
+    /// Puts the history in order; records of several CPUs lie in the file one CPU after the other.
+    pub fn finish(&mut self) {
+        for list in self.changes.values_mut() {
+            list.sort_by_key(|(time, _)| *time);
+        }
+    }
+
+    /// All mappings that were seen.
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    /// The number of the mapping that held `address`. `time` is inclusive.
+    pub fn find(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
+        let (mut pid, mut time) = (pid, time);
+        'process: for _ in 0..MAX_FORKS {
+            let list = self.changes.get(&pid)?;
+            let until = list.partition_point(|(at, _)| *at <= time);
+            for (at, change) in list[..until].iter().rev() {
+                match *change {
+                    Change::Map(number) => {
+                        let mapping = &self.mappings[number];
+                        if (mapping.start..mapping.end).contains(&address) {
+                            return Some(number);
+                        }
+                    }
+                    Change::Exec => return None,
+                    Change::Fork { parent } => {
+                        pid = parent;
+                        time = *at;
+                        continue 'process;
+                    }
+                }
+            }
+            return None;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, path: &str) -> Mapping {
+        Mapping { start, end: start + 0x1000, path: path.into(), ..Mapping::default() }
+    }
+
+    #[test]
+    fn the_latest_mapping_before_the_moment_counts() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 20, mapping(0x1000, "new"));
+        spaces.map(1, 10, mapping(0x1000, "old"));
+        spaces.finish();
+        let path = |time, address| spaces.find(1, time, address).map(|n| spaces.mappings()[n].path.as_str());
+        assert_eq!(path(5, 0x1000), None);
+        assert_eq!(path(10, 0x1fff), Some("old"));
+        assert_eq!(path(25, 0x1000), Some("new"));
+        assert_eq!(path(25, 0x2000), None);
+        assert_eq!(spaces.find(2, 25, 0x1000), None);
+    }
+
+    #[test]
+    fn a_child_has_its_parents_mappings_until_it_runs_a_program() {
+        let mut spaces = Spaces::default();
+        spaces.map(1, 10, mapping(0x1000, "parent"));
+        spaces.fork(2, 1, 20);
+        spaces.map(1, 30, mapping(0x5000, "later"));
+        spaces.exec(2, 40);
+        spaces.map(2, 41, mapping(0x1000, "program"));
+        spaces.finish();
+        let path = |time, address| spaces.find(2, time, address).map(|n| spaces.mappings()[n].path.as_str());
+        assert_eq!(path(25, 0x1000), Some("parent"));
+        assert_eq!(path(35, 0x5000), None);
+        assert_eq!(path(40, 0x1000), None);
+        assert_eq!(path(41, 0x1000), Some("program"));
+    }
+
+    #[test]
+    fn a_circle_of_forks_ends() {
+        let mut spaces = Spaces::default();
+        spaces.fork(1, 2, 10);
+        spaces.fork(2, 1, 10);
+        spaces.finish();
+        assert_eq!(spaces.find(1, 20, 0x1000), None);
+    }
+}
