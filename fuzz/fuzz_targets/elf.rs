@@ -1,0 +1,27 @@
+//! An ELF file from outside, through the whole rewriter in both flavours. What it makes must be readable.
+#![no_main]
+use libfuzzer_sys::fuzz_target;
+use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_annotations_schema::addrmap::AddrMap;
+use mgz_instrument::elf::read::Elf;
+use mgz_instrument::functions::Options;
+use mgz_instrument::rewrite::{Settings, rewrite};
+
+fuzz_target!(|bytes: &[u8]| {
+    for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
+        let Ok(done) = rewrite(bytes, &Options::new(flavour), &Settings::default()) else { continue };
+        let image = done.image.to_bytes();
+        let elf = Elf::parse(&image).expect("the new file is an ELF file");
+        assert!(elf.check_instrumentable().is_err(), "the new file says that it is instrumented");
+        let sidecar = Sidecar::from_bytes(&done.sidecar.to_bytes().expect("writing to memory")).expect("the sidecar is accepted by its reader");
+        let map = AddrMap::new(&sidecar.map).expect("the address map is accepted by its reader");
+        let cloned = sidecar.functions.iter().filter(|f| f.clone_start != 0).count();
+        assert_eq!(map.len(), cloned);
+        for (number, function) in sidecar.functions.iter().filter(|f| f.clone_start != 0).enumerate() {
+            let steps = map.walk(number).expect("each clone has its walk");
+            let end = steps.fold(function.clone_start, |_, step| step.clone + u64::from(step.clone_len));
+            assert!(end <= function.clone_end, "the walk ends at {end:#x}, behind the clone's end {:#x}", function.clone_end);
+        }
+    }
+});
