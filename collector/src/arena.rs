@@ -512,6 +512,18 @@ pub(crate) mod producer {
             self.written += 1;
         }
 
+        /// Fills the rest of the chunk at full speed (full).
+        pub fn fill(&mut self, make: impl Fn(u64) -> Slot) {
+            let (cursor, guard) = self.control(|c| (c.cursor, c.guard));
+            let to = self.at(cursor).cast::<Slot>();
+            for i in 0..(guard - cursor) / SLOT {
+                // SAFETY: up to the end of the chunk.
+                unsafe { to.add(i as usize).write_volatile(make(self.written + i)) };
+            }
+            self.written += (guard - cursor) / SLOT;
+            self.control(|c| c.cursor = guard);
+        }
+
         /// Publishes the chunk that is being written (full).
         pub fn publish(&mut self, cause: u32) {
             let (pid, tid) = (self.pid, self.tid);

@@ -413,3 +413,46 @@ proptest::proptest! {
         proptest::prop_assert_eq!(kept, read);
     }
 }
+
+/// Measures: `cargo test --release -p mgz-collector --lib throughput -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, for choosing the size of chunks"]
+fn throughput() {
+    for (name, random) in [("one strided load", false), ("random payloads", true)] {
+        for chunk_bytes in [64u64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20] {
+            let dir = tempfile::tempdir().unwrap();
+            let arena = Arena::new(Settings { chunk_bytes, ..small_full() }).unwrap();
+            let drainer = Drainer::new(&arena, dir.path(), None);
+            let over = AtomicBool::new(false);
+            let began = Instant::now();
+            let total = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+                    while !over.load(Ordering::Relaxed) {
+                        let seen = arena.doorbell();
+                        drainer.ready(&mut ready);
+                        let taken: u64 = ready.iter().map(|&i| drainer.drain(i, &mut buffer)).sum();
+                        if taken == 0 {
+                            arena.wait_doorbell(seen, Duration::from_millis(5));
+                        }
+                    }
+                });
+                let mut producer = Producer::claim(&arena, 1, 1);
+                while producer.written() < 60_000_000 {
+                    if random {
+                        producer.fill(|n| Slot { payload: 0x7e00_0000_0000 + ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 38), id: 5000 + (n & 1) as u32, aux: 0 });
+                    } else {
+                        producer.fill(|n| Slot { payload: 0x7f00_0000_0000 + 8 * n, id: 5000, aux: 0 });
+                    }
+                    producer.publish(0);
+                    producer.wait_for_place();
+                }
+                over.store(true, Ordering::Relaxed);
+                producer.written()
+            });
+            let tally = drainer.tally();
+            let seconds = began.elapsed().as_secs_f64();
+            println!("{name:<20} {:>5} KiB {:>8.1} M slots/s {:>6.2} bytes/slot", chunk_bytes >> 10, total as f64 / seconds / 1e6, tally.bytes as f64 / total as f64);
+        }
+    }
+}
