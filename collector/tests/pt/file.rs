@@ -1,0 +1,231 @@
+//! A writer of perf.data files, as far as PT recordings need it.
+
+use super::encode::{CTC_RATIO, MTC_PERIOD};
+
+const TID: u64 = 1 << 1;
+const TIME: u64 = 1 << 2;
+const CPU: u64 = 1 << 7;
+const PERIOD: u64 = 1 << 8;
+const IDENTIFIER: u64 = 1 << 16;
+const AUX: u64 = 1 << 20;
+const IP: u64 = 1;
+const PT_PMU: u32 = 8;
+/// Counter id of the PT event on buffer 0; the sampling event's is 100 more.
+const PT_ID: u64 = 50;
+const SAMPLE_ID: u64 = 150;
+
+/// perf's clock from the TSC: half a nanosecond a tick.
+pub fn ns(tsc: u64) -> u64 {
+    tsc / 2
+}
+
+/// What kind of recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// AUX data in samples.
+    Samples,
+    /// A buffer for each CPU.
+    PerCpu,
+    /// A buffer for each thread.
+    PerThread,
+}
+
+pub struct PerfFile {
+    kind: Kind,
+    buffers: u32,
+    data: Vec<u8>,
+    timing: (bool, bool, bool),
+    compressed: bool,
+}
+
+fn words(list: &[u64]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn pair(a: u32, b: u32) -> u64 {
+    u64::from(a) | u64::from(b) << 32
+}
+
+fn attr(pmu: u32, config: u64, period: u64, sample_type: u64, flags: u64, aux_sample_size: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&pmu.to_le_bytes());
+    out.extend_from_slice(&120u32.to_le_bytes());
+    out.extend(words(&[config, period, sample_type, 4, flags]));
+    out.resize(112, 0);
+    out.extend_from_slice(&aux_sample_size.to_le_bytes());
+    out.resize(120, 0);
+    out
+}
+
+impl PerfFile {
+    /// `timing`: TSC, MTC and CYC packets are on.
+    pub fn new(kind: Kind, buffers: u32, timing: (bool, bool, bool)) -> Self {
+        PerfFile { kind, buffers, data: Vec::new(), timing, compressed: false }
+    }
+
+    pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+        let size = u16::try_from(8 + body.len()).expect("records are short");
+        self.data.extend_from_slice(&kind.to_le_bytes());
+        self.data.extend_from_slice(&misc.to_le_bytes());
+        self.data.extend_from_slice(&size.to_le_bytes());
+        self.data.extend_from_slice(body);
+    }
+
+    /// A record of the kernel's, with its identity.
+    pub fn event(&mut self, kind: u32, misc: u16, body: &[u8], pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
+        let mut body = body.to_vec();
+        body.extend(words(&[pair(pid, tid), ns(tsc), u64::from(cpu), PT_ID + u64::from(buffer)]));
+        self.record(kind, misc, &body);
+    }
+
+    pub fn comm(&mut self, pid: u32, tid: u32, tsc: u64) {
+        let body = [&pair(pid, tid).to_le_bytes()[..], b"program\0"].concat();
+        self.event(3, if pid == tid { 1 << 13 } else { 0 }, &body, pid, tid, tsc, 0, 0);
+    }
+
+    pub fn mmap(&mut self, pid: u32, start: u64, len: u64, path: &str, tsc: u64) {
+        let mut body = words(&[pair(pid, pid), start, len, 0, 0, 0, 0, pair(5, 2)]);
+        body.extend_from_slice(path.as_bytes());
+        body.push(0);
+        body.resize(body.len().next_multiple_of(8), 0);
+        self.event(10, 2, &body, pid, pid, tsc, 0, 0);
+    }
+
+    pub fn start(&mut self, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
+        self.event(12, 0, &pair(pid, tid).to_le_bytes(), pid, tid, tsc, cpu, buffer);
+    }
+
+    pub fn switch(&mut self, out: bool, pid: u32, tid: u32, tsc: u64, cpu: u32) {
+        self.event(14, if out { 1 << 13 | 2 } else { 2 }, &[], pid, tid, tsc, cpu, cpu);
+    }
+
+    pub fn aux(&mut self, offset: u64, size: u64, flags: u64, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
+        self.event(11, 0, &words(&[offset, size, flags]), pid, tid, tsc, cpu, buffer);
+    }
+
+    /// A sample with AUX data, padded as the kernel does.
+    pub fn sample(&mut self, aux: &[u8], ip: u64, pid: u32, tid: u32, tsc: u64, cpu: u32) {
+        let mut body = words(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc), u64::from(cpu), 1000]);
+        let len = aux.len().next_multiple_of(8);
+        body.extend(words(&[len as u64]));
+        body.extend_from_slice(aux);
+        body.resize(body.len() + len - aux.len(), 0);
+        self.record(9, 2, &body);
+    }
+
+    pub fn auxtrace(&mut self, bytes: &[u8], offset: u64, buffer: u32, tid: u32, cpu: u32) {
+        self.record(71, 0, &words(&[bytes.len() as u64, offset, 1, pair(buffer, tid), u64::from(cpu)]));
+        self.data.extend_from_slice(bytes);
+    }
+
+    pub fn round(&mut self) {
+        self.record(68, 0, &[]);
+    }
+
+    fn attrs(&self) -> Vec<(Vec<u8>, Vec<u64>)> {
+        let (tsc, mtc, cyc) = self.timing;
+        let mut config = 1 | 0x20 | 0x1000;
+        config |= if tsc { 0x400 } else { 0 };
+        config |= if mtc { 0x200 | u64::from(MTC_PERIOD) << 14 } else { 0 };
+        config |= if cyc { 2 } else { 0 };
+        // disabled, inherit, no kernel, no hypervisor, enable on exec; mmap, comm, task; sample_id_all; context switches
+        let common = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 18;
+        let tracked = common | 1 | 1 << 12 | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26;
+        let identity = TID | TIME | CPU | IDENTIFIER;
+        let ids = |first: u64| (0..u64::from(self.buffers)).map(|n| first + n).collect::<Vec<_>>();
+        let mut list = vec![(attr(PT_PMU, config, 1, identity | IP | PERIOD, tracked, 0), ids(PT_ID))];
+        if self.kind == Kind::Samples {
+            list.push((attr(4, 0x81d0, 1000, identity | IP | PERIOD | AUX, common, 8192), ids(SAMPLE_ID)));
+        }
+        list
+    }
+
+    /// Records that perf writes first.
+    fn preamble(&self) -> Vec<u8> {
+        let mut file = PerfFile::new(self.kind, self.buffers, self.timing);
+        // ns = tsc * 512 >> 10
+        file.record(79, 0, &words(&[10, 512, 0]));
+        let per_cpu = u64::from(self.kind != Kind::PerThread);
+        // As perf does: the index must be known when the PT information comes.
+        let mut index = Vec::new();
+        for (_, ids) in self.attrs() {
+            for (buffer, id) in ids.iter().enumerate() {
+                let cpu = if self.kind == Kind::PerThread { u64::MAX } else { buffer as u64 };
+                let thread = if self.kind == Kind::PerCpu { 1000 } else { 1000 + buffer as u64 };
+                index.extend([*id, buffer as u64, cpu, thread]);
+            }
+        }
+        index.insert(0, index.len() as u64 / 4);
+        file.record(69, 0, &words(&index));
+        let switches = if self.kind == Kind::PerThread { 0 } else { 2 };
+        let info = [
+            pair(1, 0), u64::from(PT_PMU), 10, 512, 0, 1, 0x400, 0x800, switches, 0, per_cpu,
+            0x200, 0x3c000, CTC_RATIO, 1, 2, 20, 0,
+        ];
+        file.record(70, 0, &words(&info));
+        file.data
+    }
+
+    /// The file form.
+    pub fn finish(&self) -> Vec<u8> {
+        let attrs = self.attrs();
+        let ids_at = 104;
+        let mut ids = Vec::new();
+        let mut entries = Vec::new();
+        for (attr, list) in &attrs {
+            entries.extend_from_slice(attr);
+            entries.extend(words(&[ids_at + ids.len() as u64, list.len() as u64 * 8]));
+            ids.extend(words(list));
+        }
+        let attrs_at = ids_at + ids.len() as u64;
+        let data_at = attrs_at + entries.len() as u64;
+        let data = [self.preamble(), self.data.clone()].concat();
+        let mut out = b"PERFILE2".to_vec();
+        // The feature that says how records are compressed.
+        let features = if self.compressed { 1 << 27 } else { 0 };
+        out.extend(words(&[104, 136, attrs_at, entries.len() as u64, data_at, data.len() as u64, 0, 0, features, 0, 0, 0]));
+        assert_eq!(out.len(), 104);
+        out.extend(ids);
+        out.extend(entries);
+        out.extend(data);
+        if self.compressed {
+            let at = out.len() as u64 + 16;
+            out.extend(words(&[at, 20]));
+            // Version, zstd, level, ratio, size of the buffer.
+            out.extend([1u32, 1, 1, 5, 1 << 20].iter().flat_map(|w| w.to_le_bytes()));
+        }
+        out
+    }
+
+    /// The pipe form: attributes are records.
+    pub fn finish_pipe(&self) -> Vec<u8> {
+        let mut file = PerfFile::new(self.kind, self.buffers, self.timing);
+        for (attr, ids) in self.attrs() {
+            file.record(64, 0, &[attr, words(&ids)].concat());
+        }
+        let mut out = b"PERFILE2".to_vec();
+        out.extend(words(&[16]));
+        out.extend(file.data);
+        out.extend(self.preamble());
+        out.extend_from_slice(&self.data);
+        out
+    }
+
+    /// The file form, with everything but the preamble compressed.
+    pub fn finish_compressed(&self) -> Vec<u8> {
+        let mut packed = PerfFile::new(self.kind, self.buffers, self.timing);
+        packed.compressed = true;
+        let mut encoder = zstd::stream::raw::Encoder::new(1).expect("zstd works");
+        use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
+        // Pieces end in the middle of records.
+        for piece in self.data.chunks(10_007) {
+            let mut space = vec![0u8; 20_000];
+            let mut output = OutBuffer::around(&mut space[..]);
+            encoder.run(&mut InBuffer::around(piece), &mut output).expect("fits");
+            encoder.flush(&mut output).expect("fits");
+            let len = output.pos();
+            packed.record(81, 0, &space[..len]);
+        }
+        packed.finish()
+    }
+}
