@@ -12,7 +12,7 @@
 use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
 use crate::shared::{CHUNKS, CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING, PAGE};
-use mgz_annotations_schema::abi::Slot;
+use mgz_annotations_schema::abi::{MAX_REGION_SLOTS, Slot};
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ use std::time::Instant;
 
 /// Slot numbers beyond this are nonsense.
 const MAX_EXECUTED: u64 = 1 << 56;
+/// Bytes of the longest region.
+const REGION: u64 = MAX_REGION_SLOTS as u64 * SLOT;
 /// How often a ring that is still being written is read again.
 const ATTEMPTS: usize = 5;
 
@@ -459,10 +461,11 @@ impl<'a> Drainer<'a> {
         if s.pid == 0 {
             return Rest::Nothing;
         }
-        if s.tid == 0 || s.cursor < s.base || s.cursor > s.guard || s.slots_before > MAX_EXECUTED {
+        if s.tid == 0 || s.cursor.saturating_add(REGION) < s.base || s.cursor > s.guard || s.slots_before > MAX_EXECUTED {
             return Rest::Nonsense;
         }
-        if s.cursor == s.base {
+        // Below the base: a region has met the guard page, was rebased, and is not committed yet.
+        if s.cursor <= s.base {
             return Rest::Nothing;
         }
         let written = (s.cursor - s.base) / SLOT;

@@ -180,6 +180,22 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
 }
 
 #[test]
+fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for (below, unreadable) in [(1, false), (64, false), (65, true)] {
+        let arena = Arena::new(small_full()).unwrap();
+        let drainer = Drainer::new(&arena, dir.path(), None);
+        let pid = dead_process();
+        let mut producer = Producer::claim(&arena, pid, pid);
+        producer.control(|c| c.cursor -= below * SLOT);
+        drainer.sweep(&killed(pid), &mut Vec::new());
+        let tally = drainer.tally();
+        assert_eq!(tally.dropped.contains_key("unreadable_rings"), unreadable, "{below}");
+        assert!(tally.threads.is_empty());
+    }
+}
+
+#[test]
 fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let arena = Arena::new(small_full()).unwrap();
