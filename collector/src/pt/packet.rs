@@ -316,7 +316,7 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
             (Packet::Cbr(byte(2)?), 4)
         }
         0xa3 => {
-            let (bits, count) = stop_bit(number::<6>(bytes, 2)?).ok_or(Fault::Bad)?;
+            let (bits, count) = stop_bit(number::<6>(bytes, 2)?).filter(|(_, count)| *count > 0).ok_or(Fault::Bad)?;
             (Packet::Tnt { bits, count, long: true }, 8)
         }
         0x43 => {
@@ -327,7 +327,10 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
         0x83 => (Packet::TraceStop, 2),
         0xf3 => (Packet::Ovf, 2),
         0x73 => {
-            let fast = number::<2>(bytes, 5)? as u16 & 0x1ff;
+            let fast = number::<2>(bytes, 5)? as u16;
+            if fast > 0x1ff || byte(4)? != 0 {
+                return Err(Fault::Bad);
+            }
             (Packet::Tma { ctc: number::<2>(bytes, 2)? as u16, fast }, 7)
         }
         0xc3 => {
@@ -368,7 +371,7 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
     })
 }
 
-/// A cycle packet: 5 bits, then 7 in each byte that the one before announces.
+/// A cycle packet: 5 bits, then 7 in each byte that the one before announces, up to 61 bits.
 fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
     let first = *bytes.first().ok_or(Fault::Cut)?;
     let mut cycles = u64::from(first >> 3);
@@ -378,7 +381,7 @@ fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
     while more {
         let byte = *bytes.get(len).ok_or(Fault::Cut)?;
         let part = u64::from(byte >> 1);
-        if shift > 63 || part << shift >> shift != part {
+        if shift > 54 {
             return Err(Fault::Bad);
         }
         cycles |= part << shift;
@@ -532,6 +535,9 @@ mod tests {
             &[0x02, 0x82, 0x02, 0x83],
             &[0x02, 0xc3, 0x00],
             &[0x02, 0xa3, 0, 0, 0, 0, 0, 0],
+            &[0x02, 0xa3, 1, 0, 0, 0, 0, 0],
+            &[0x02, 0x73, 0, 0, 1, 0, 0],
+            &[0x02, 0x73, 0, 0, 0, 0, 2],
             &[0xad, 0, 0],
             &[0xfd, 0, 0],
             &[0x05],
@@ -541,11 +547,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_count_beyond_64_bits_is_bad() {
-        let mut bytes = vec![0xff; 9];
-        bytes.push(0x0e); // bits 61 to 63
-        assert_eq!(decode(&bytes, None), Ok((Packet::Cyc(u64::MAX), 10)));
-        bytes[9] = 0x10;
+    fn a_cycle_count_beyond_61_bits_is_bad() {
+        let mut bytes = vec![0xff; 8];
+        bytes.push(0xfe);
+        assert_eq!(decode(&bytes, None), Ok((Packet::Cyc((1 << 61) - 1), 9)));
+        bytes[8] = 0xff;
+        bytes.push(0x00);
         assert_eq!(decode(&bytes, None), Err(Fault::Bad));
     }
 }

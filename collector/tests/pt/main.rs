@@ -8,6 +8,7 @@
 
 mod encode;
 mod file;
+mod libipt;
 
 use encode::{Encoder, Place, Random, Style, Write, writes};
 use file::{Kind, PerfFile};

@@ -1,0 +1,259 @@
+//! libipt as a second reader: packets of arbitrary bytes, and events of encoded streams.
+//!
+//! The driver `libipt.c` is compiled when a test needs it; without a C compiler and libipt-dev the tests
+//! say so and are skipped. `MGZ_LIBIPT_CFLAGS` adds flags, to compare with a newer libipt than Debian's
+//! (`-DNEW_PACKETS -I… -L…`). `MGZ_PT_ROUNDS` multiplies the amount of work.
+
+use super::encode::{Encoder, Random, Style, writes};
+use super::{ALL, stream};
+use mgz_collector::pt::packet::{Fault, Ip, Packet, decode};
+use mgz_collector::pt::{ClockSettings, Ptwrites};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn rounds() -> u64 {
+    std::env::var("MGZ_PT_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// The driver, compiled; `None` where that is impossible.
+fn driver() -> Option<(tempfile::TempDir, PathBuf)> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("libipt");
+    let flags = std::env::var("MGZ_LIBIPT_CFLAGS").unwrap_or_default();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pt/libipt.c");
+    let status = Command::new("cc").args(["-O2", "-o"]).arg(&path).arg(source).args(flags.split_whitespace()).arg("-lipt").stderr(Stdio::piped()).output();
+    if status.is_ok_and(|o| o.status.success()) {
+        return Some((dir, path));
+    }
+    eprintln!("SKIPPED: libipt-dev and a C compiler are needed, so libipt's reading is not compared");
+    None
+}
+
+fn run(driver: &std::path::Path, mode: &str, streams: &[Vec<u8>]) -> String {
+    let mut child = Command::new(driver).arg(mode).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut input = child.stdin.take().expect("piped");
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for stream in streams {
+                input.write_all(&(stream.len() as u32).to_le_bytes()).expect("written");
+                input.write_all(stream).expect("written");
+            }
+        });
+        child.wait_with_output().expect("ends")
+    });
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn name(packet: &Packet) -> Option<String> {
+    let ip = |name: &str, ip: Ip| match ip {
+        Ip::Suppressed => format!("{name} 0 0"),
+        Ip::Low16(v) => format!("{name} 1 {v:x}"),
+        Ip::Low32(v) => format!("{name} 2 {v:x}"),
+        Ip::Signed48(v) => format!("{name} 3 {v:x}"),
+        Ip::Low48(v) => format!("{name} 4 {v:x}"),
+        Ip::Full(v) => format!("{name} 6 {v:x}"),
+    };
+    let bit = u8::from;
+    Some(match *packet {
+        Packet::Pad => "pad".into(),
+        Packet::Psb => "psb".into(),
+        Packet::PsbEnd => "psbend".into(),
+        Packet::TraceStop => "stop".into(),
+        Packet::Ovf => "ovf".into(),
+        Packet::Fup(v) => ip("fup", v),
+        Packet::Tip(v) => ip("tip", v),
+        Packet::TipPge(v) => ip("pge", v),
+        Packet::TipPgd(v) => ip("pgd", v),
+        Packet::Tnt { bits, count, .. } => format!("tnt {count} {bits:x}"),
+        Packet::ModeExec(bits) => format!("exec {} {}", bits & 1, bits >> 1 & 1),
+        Packet::ModeTsx(bits) => format!("tsx {} {}", bits & 1, bits >> 1 & 1),
+        Packet::Pip { cr3, guest } => format!("pip {cr3:x} {}", bit(guest)),
+        Packet::Vmcs(base) => format!("vmcs {base:x}"),
+        Packet::Cbr(ratio) => format!("cbr {ratio}"),
+        Packet::Tsc(tsc) => format!("tsc {tsc:x}"),
+        Packet::Tma { ctc, fast } => format!("tma {ctc:x} {fast:x}"),
+        Packet::Mtc(ctc) => format!("mtc {ctc:x}"),
+        Packet::Cyc(cycles) => format!("cyc {cycles:x}"),
+        Packet::Mnt(payload) => format!("mnt {payload:x}"),
+        Packet::ExStop { ip } => format!("exstop {}", bit(ip)),
+        Packet::Mwait { hints, extensions } => format!("mwait {hints:x} {extensions:x}"),
+        // libipt takes bit 3 for the hardware flag; the manual, perf and iptr say bit 7.
+        Packet::Pwre { state, sub_state, .. } => format!("pwre {state} {sub_state}"),
+        Packet::Pwrx { last, deepest, reason } => format!("pwrx {last} {deepest} {}", reason & 1 | reason >> 1 & 2 | reason >> 1 & 4),
+        Packet::Ptw { payload, wide, ip } => format!("ptw {} {payload:x} {}", bit(wide), bit(ip)),
+        Packet::Cfe { kind, vector, ip } if newest() => format!("cfe {kind} {vector} {}", bit(ip)),
+        // libipt keeps five of the six bits.
+        Packet::Evd { kind, payload } if newest() => format!("evd {} {payload:x}", kind & 0x1f),
+        Packet::Trig { triggers, ip, multiple, instructions } if newest() => {
+            format!("trig {triggers} {} {} {}", bit(ip), bit(multiple), instructions.map_or(-1, i32::from))
+        }
+        // libipt does not know them, and takes the rest of the bytes differently.
+        Packet::ModeOther(_) | Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Bep { .. } | Packet::Cfe { .. } | Packet::Evd { .. } | Packet::Trig { .. } => return None,
+    })
+}
+
+fn newest() -> bool {
+    std::env::var("MGZ_LIBIPT_CFLAGS").is_ok_and(|flags| flags.contains("NEW_PACKETS"))
+}
+
+/// Our packets in the driver's words; `false` if we met one that libipt does not know.
+fn ours(bytes: &[u8]) -> (Vec<String>, bool) {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    loop {
+        match decode(&bytes[at..], None) {
+            Ok((packet, len)) => {
+                let Some(name) = name(&packet) else { return (lines, false) };
+                lines.push(format!("{at} {len} {name}"));
+                at += len;
+            }
+            Err(mut fault) => {
+                let later = matches!(bytes[at..], [0xd9, ..] | [0x02, 0x13 | 0x53, ..]) && !newest();
+                if later || matches!(bytes[at..], [0x02, 0x63 | 0x33 | 0xb3, ..]) {
+                    return (lines, false);
+                }
+                // At the end, libipt does not look whether what is there of a PSB can be one.
+                if bytes[at..].starts_with(&[0x02, 0x82]) && bytes.len() - at < 16 {
+                    fault = Fault::Cut;
+                }
+                lines.push(format!("{at} end {}", if fault == Fault::Cut { "eos" } else { "bad" }));
+                return (lines, true);
+            }
+        }
+    }
+}
+
+/// Bytes that are mostly packets.
+fn noise(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..random.below(40) {
+        match random.below(6) {
+            0 => bytes.push(random.next() as u8),
+            1 => bytes.extend_from_slice(&[0x02, random.next() as u8]),
+            2 => bytes.push([0x1d, 0x0d, 0x11, 0x01][random.below(4) as usize] | (random.next() as u8 & 0xe0)),
+            3 => {
+                let known = [0x82, 0x23, 0x03, 0xa3, 0x43, 0xc8, 0x83, 0xf3, 0x73, 0xc3, 0xc2, 0x22, 0xa2, 0x62, 0xe2, 0x12, 0x32, 0x92, 0xb2, 0x13, 0x53];
+                bytes.extend_from_slice(&[0x02, known[random.below(known.len() as u64) as usize]]);
+            }
+            4 => bytes.push([0x19, 0x59, 0x99, 0xd9, 0x00, 0x03, 0x07, 0xff][random.below(8) as usize]),
+            _ => bytes.extend_from_slice(&mgz_collector::pt::packet::PSB[..=random.below(15) as usize]),
+        }
+        for _ in 0..random.below(10) {
+            bytes.push(if random.below(3) == 0 { 0 } else { random.next() as u8 });
+        }
+    }
+    bytes
+}
+
+#[test]
+fn packets_of_arbitrary_bytes_are_those_that_libipt_sees() {
+    let Some((_dir, driver)) = driver() else { return };
+    let seed = if rounds() > 1 { std::process::id().into() } else { 11 };
+    let mut random = Random(seed);
+    for round in 0..rounds() {
+        let streams: Vec<_> = (0..20_000).map(|_| noise(&mut random)).collect();
+        let text = run(&driver, "packets", &streams);
+        let mut lines = text.lines();
+        for stream in &streams {
+            let (mine, known) = ours(stream);
+            let mut theirs = Vec::new();
+            for line in lines.by_ref() {
+                theirs.push(line);
+                if line.contains(" end ") {
+                    break;
+                }
+            }
+            let compared = mine.len();
+            for (mine, their) in mine.iter().zip(&theirs) {
+                assert_eq!(mine, their, "seed {seed} round {round} {stream:02x?}");
+            }
+            assert!(!known || compared == theirs.len(), "seed {seed} round {round} {stream:02x?}\n{mine:?}\n{theirs:?}");
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> (u64, u64) {
+    let mix = |hash: u64, word: u64| {
+        let hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ hash >> 32
+    };
+    let (mut count, mut value) = (0, 0);
+    for event in Ptwrites::new(bytes, ClockSettings::default()) {
+        count += 1;
+        value = mix(mix(value, event.ip.unwrap_or(0)), event.payload);
+    }
+    (count, value)
+}
+
+/// Events of whole streams: with `MGZ_PT_ROUNDS=50`, ten million.
+#[test]
+fn events_of_encoded_streams_are_those_that_libipt_sees() {
+    let Some((_dir, driver)) = driver() else { return };
+    let mut random = Random(12);
+    let mut total = 0;
+    for _ in 0..rounds() {
+        for style in [ALL, Style { mtc: false, cyc: false, ..ALL }, Style { psb_every: 400, ..ALL }] {
+            // After an overflow libipt waits for a FUP that says where execution goes on, which there is none
+            // of without branches; so overflows are left to perf and the encoder's truth.
+            let streams: Vec<_> = (0..4).map(|_| stream(&mut random, style, 17_000, false).bytes).collect();
+            let text = run(&driver, "events", &streams);
+            for (stream, line) in streams.iter().zip(text.lines()) {
+                let (count, hash) = hash(stream);
+                assert_eq!(format!("{count} {hash:016x}"), line);
+                assert_eq!(count, 17_000);
+                total += count;
+            }
+        }
+    }
+    assert_eq!(total, rounds() * 12 * 17_000);
+}
+
+/// Ours against libipt's packet and event layers, one core, in one run: `--ignored --nocapture`, release.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some((_dir, driver)) = driver() else { return };
+    let mut random = Random(13);
+    for (name, style) in [("all timing", ALL), ("no timing but TSC", Style { mtc: false, cyc: false, ..ALL })] {
+        let mut encoder = Encoder::new(style);
+        for write in writes(&mut random, 4_000_000, 1_000_000) {
+            encoder.write(write);
+        }
+        let streams = [encoder.bytes];
+        let millions = 4.0;
+        let theirs = |mode: &str| {
+            let best = (0..3).map(|_| run(&driver, mode, &streams).lines().last().expect("a time").parse::<f64>().expect("ns")).fold(f64::MAX, f64::min);
+            best / millions / 1e6
+        };
+        let timed = |work: &dyn Fn() -> u64| {
+            (0..3).map(|_| {
+                let start = std::time::Instant::now();
+                std::hint::black_box(work());
+                start.elapsed().as_secs_f64()
+            }).fold(f64::MAX, f64::min) * 1e9 / millions / 1e6
+        };
+        let bytes = &streams[0];
+        let packets = timed(&|| {
+            let (mut at, mut count) = (0, 0);
+            while let Ok((packet, len)) = decode(&bytes[at..], None) {
+                count += u64::from(matches!(packet, Packet::Ptw { .. }));
+                at += len;
+            }
+            count
+        });
+        let events = timed(&|| hash(bytes).0);
+        let clocked = timed(&|| {
+            let settings = ClockSettings { tsc_per_ctc: 80, tsc_per_ctc_divisor: 1, mtc_period: 3, nominal_ratio: 20 };
+            Ptwrites::new(bytes, settings).map(|e| e.tsc.unwrap_or(0) ^ e.payload).fold(0, |a, b| a ^ b)
+        });
+        let (their_packets, their_events) = (theirs("time-packets"), theirs("time-events"));
+        println!(
+            "{name}: {} bytes; ns per ptwrite: packets {packets:.2} (libipt {their_packets:.2}, {:.1}x), events {events:.2}, with time {clocked:.2} (libipt {their_events:.2}, {:.1}x)",
+            bytes.len(),
+            their_packets / packets,
+            their_events / events,
+        );
+    }
+}
