@@ -1,0 +1,381 @@
+//! `perf_event_open`: a sampling clock that the program and all its threads and children inherit.
+//!
+//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of inherited
+//! events only so); a child that this thread starts inherits them, and they begin to count when it
+//! executes the program.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
+const PERIOD_NS: u64 = 1_001_003;
+const PAGE: usize = 4096;
+/// Data pages of a ring, a power of two.
+const RING_PAGES: usize = 128;
+
+const TYPE_SOFTWARE: u32 = 1;
+const SW_TASK_CLOCK: u64 = 1;
+const SAMPLE_IP: u64 = 1;
+const SAMPLE_TID: u64 = 2;
+const SAMPLE_TIME: u64 = 4;
+const DISABLED: u64 = 1;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HV: u64 = 1 << 6;
+const MMAP: u64 = 1 << 8;
+const COMM: u64 = 1 << 9;
+const ENABLE_ON_EXEC: u64 = 1 << 12;
+const TASK: u64 = 1 << 13;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
+const MMAP2: u64 = 1 << 23;
+const COMM_EXEC: u64 = 1 << 24;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_COMM: u32 = 3;
+const RECORD_FORK: u32 = 7;
+const RECORD_SAMPLE: u32 = 9;
+const RECORD_MMAP2: u32 = 10;
+const MISC_COMM_EXEC: u16 = 1 << 13;
+
+/// `struct perf_event_attr`, version 5.
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+/// Why nothing can be sampled.
+#[derive(Debug, thiserror::Error)]
+#[error("--hot needs the kernel's sampling clock, which was refused ({error}){remedy}")]
+pub struct Refused {
+    error: io::Error,
+    remedy: String,
+}
+
+impl Refused {
+    fn new(error: io::Error) -> Refused {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => {
+                let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+                format!(
+                    "; kernel.perf_event_paranoid is {}: let the administrator run `sysctl kernel.perf_event_paranoid=2` (in a container, seccomp may forbid it too), or choose the functions by another profiler",
+                    level.trim()
+                )
+            }
+            Some(libc::ENOSYS) => "; this kernel (or the container's seccomp filter) has no perf_event_open; choose the functions by another profiler".into(),
+            Some(libc::EMFILE) => "; too many open files: raise `ulimit -n`".into(),
+            _ => String::new(),
+        };
+        Refused { error, remedy }
+    }
+}
+
+struct Ring {
+    _fd: OwnedFd,
+    base: NonNull<u8>,
+}
+
+const RING_BYTES: usize = (1 + RING_PAGES) * PAGE;
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), RING_BYTES) };
+    }
+}
+
+impl Ring {
+    fn open(attr: &Attr, cpu: i32) -> io::Result<Ring> {
+        // SAFETY: the struct lives across the call; the other arguments are integers.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), 0, cpu, -1, FLAG_FD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // SAFETY: a new mapping.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), RING_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Ring { _fd: fd, base: NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED") })
+    }
+
+    /// A word of `struct perf_event_mmap_page`.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: aligned, inside the first page, which lives as long as the ring; the kernel changes it
+        // atomically.
+        unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Appends all whole records to `out`.
+    fn drain(&self, out: &mut Vec<u8>) {
+        const HEAD: usize = 1024;
+        const TAIL: usize = 1032;
+        const SIZE: u64 = (RING_PAGES * PAGE) as u64;
+        let (head, tail) = (self.word(HEAD).load(Ordering::Acquire), self.word(TAIL).load(Ordering::Relaxed));
+        let length = head.wrapping_sub(tail).min(SIZE);
+        let begin = tail % SIZE;
+        let first = length.min(SIZE - begin);
+        for (from, n) in [(begin, first), (0, length - first)] {
+            // SAFETY: inside the data pages; the kernel does not write between tail and head.
+            out.extend_from_slice(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(PAGE + from as usize), n as usize) });
+        }
+        self.word(TAIL).store(head, Ordering::Release);
+    }
+}
+
+/// Code that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// File offset of the first byte.
+    pub offset: u64,
+    /// File, or a name in brackets.
+    pub path: Vec<u8>,
+}
+
+/// Samples by place in a file (or by address, where no mapping is known).
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// `(path, file offset)` to number.
+    pub places: HashMap<(Vec<u8>, u64), u64>,
+    /// Samples that the kernel had no room for.
+    pub lost: u64,
+}
+
+/// The open events.
+pub struct Sampler {
+    rings: Vec<(Ring, Vec<u8>)>,
+}
+
+impl Sampler {
+    /// Opens the events, disabled.
+    pub fn open() -> Result<Sampler, Refused> {
+        let attr = Attr {
+            kind: TYPE_SOFTWARE,
+            size: size_of::<Attr>() as u32,
+            config: SW_TASK_CLOCK,
+            sample_period: PERIOD_NS,
+            sample_type: SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME,
+            flags: DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV | MMAP | COMM | ENABLE_ON_EXEC | TASK | SAMPLE_ID_ALL | MMAP2 | COMM_EXEC,
+            ..Attr::default()
+        };
+        let mut rings = Vec::new();
+        for cpu in online() {
+            match Ring::open(&attr, cpu) {
+                Ok(ring) => rings.push((ring, Vec::new())),
+                // The CPU went away, or this process may not use it.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(e) => return Err(Refused::new(e)),
+            }
+        }
+        if rings.is_empty() {
+            return Err(Refused::new(io::Error::from_raw_os_error(libc::ENODEV)));
+        }
+        Ok(Sampler { rings })
+    }
+
+    /// Takes what the kernel has written.
+    pub fn drain(&mut self) {
+        for (ring, bytes) in &mut self.rings {
+            ring.drain(bytes);
+        }
+    }
+
+    /// Takes the rest and finds out where the samples lie.
+    pub fn finish(mut self) -> Samples {
+        self.drain();
+        let mut records: Vec<Record> = self.rings.iter().flat_map(|(_, bytes)| parse(bytes)).collect();
+        // The rings are in order each; between them the time decides.
+        records.sort_by_key(|r| r.time);
+        place(records)
+    }
+}
+
+fn online() -> Vec<i32> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    time: u64,
+    process: u32,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Sample(u64),
+    Map(Mapping),
+    Exec,
+    Fork { parent: u32 },
+    Lost(u64),
+}
+
+/// Parses records; stops at the first that makes no sense.
+fn parse(mut bytes: &[u8]) -> Vec<Record> {
+    let u32_at = |b: &[u8], at: usize| b.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
+    let u64_at = |b: &[u8], at: usize| b.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
+    let mut out = Vec::new();
+    while bytes.len() >= 8 {
+        let (Some(kind), Some(rest)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else { break };
+        let (misc, size) = (rest as u16, (rest >> 16) as usize);
+        if size < 8 || size > bytes.len() {
+            break;
+        }
+        let (record, behind) = bytes.split_at(size);
+        bytes = behind;
+        let body = &record[8..];
+        // All but samples end in process, thread and time.
+        let end = body.len().wrapping_sub(16);
+        let parsed = (|| {
+            let (process, time, kind) = match kind {
+                RECORD_SAMPLE => (u32_at(body, 8)?, u64_at(body, 16)?, Kind::Sample(u64_at(body, 0)?)),
+                RECORD_MMAP2 => {
+                    let name = body.get(64..end)?;
+                    let path = name.split(|&b| b == 0).next()?.to_vec();
+                    let mapping = Mapping { start: u64_at(body, 8)?, length: u64_at(body, 16)?, offset: u64_at(body, 24)?, path };
+                    (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Map(mapping))
+                }
+                RECORD_COMM if misc & MISC_COMM_EXEC != 0 => (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Exec),
+                RECORD_FORK => (u32_at(body, 0)?, u64_at(body, 16)?, Kind::Fork { parent: u32_at(body, 4)? }),
+                RECORD_LOST => (0, u64_at(body, end + 8)?, Kind::Lost(u64_at(body, 8)?)),
+                _ => return None,
+            };
+            Some(Record { time, process, kind })
+        })();
+        out.extend(parsed);
+    }
+    out
+}
+
+/// Follows the processes' mappings through time.
+fn place(records: Vec<Record>) -> Samples {
+    let mut samples = Samples::default();
+    let mut maps: HashMap<u32, Vec<Mapping>> = HashMap::new();
+    for Record { process, kind, .. } in records {
+        match kind {
+            // Threads of the same process share its mappings.
+            Kind::Fork { parent } if parent != process => {
+                let inherited = maps.get(&parent).cloned().unwrap_or_default();
+                maps.insert(process, inherited);
+            }
+            Kind::Fork { .. } => {}
+            Kind::Exec => {
+                maps.remove(&process);
+            }
+            Kind::Map(mapping) => maps.entry(process).or_default().push(mapping),
+            Kind::Lost(n) => samples.lost += n,
+            Kind::Sample(ip) => {
+                // Later mappings replace earlier ones.
+                let found = maps.get(&process).and_then(|m| m.iter().rfind(|m| ip.wrapping_sub(m.start) < m.length));
+                let place = found.map_or_else(|| (b"[unknown]".to_vec(), ip), |m| (m.path.clone(), ip - m.start + m.offset));
+                *samples.places.entry(place).or_default() += 1;
+            }
+        }
+    }
+    samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = kind.to_le_bytes().to_vec();
+        out.extend(misc.to_le_bytes());
+        out.extend((8 + body.len() as u16).to_le_bytes());
+        out.extend(body);
+        out
+    }
+
+    fn words(parts: &[u64]) -> Vec<u8> {
+        parts.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    fn ids(process: u32, thread: u32) -> u64 {
+        u64::from(process) | u64::from(thread) << 32
+    }
+
+    fn map(process: u32, start: u64, offset: u64, path: &str, time: u64) -> Vec<u8> {
+        let mut body = words(&[ids(process, process), start, 0x1000, offset, 0, 0, 0, 0]);
+        let mut name = path.as_bytes().to_vec();
+        name.resize((path.len() + 1).next_multiple_of(8), 0);
+        body.extend(name);
+        body.extend(words(&[ids(process, process), time]));
+        record(RECORD_MMAP2, 2, &body)
+    }
+
+    fn sample(process: u32, ip: u64, time: u64) -> Vec<u8> {
+        record(RECORD_SAMPLE, 2, &words(&[ip, ids(process, process), time]))
+    }
+
+    #[test]
+    fn samples_are_placed_by_what_was_mapped_then() {
+        let fork = record(RECORD_FORK, 0, &words(&[ids(8, 7), ids(8, 7), 30, ids(8, 8), 30]));
+        let mut exec_body = words(&[ids(8, 8)]);
+        exec_body.extend(b"other\0\0\0");
+        exec_body.extend(words(&[ids(8, 8), 50]));
+        let exec = record(RECORD_COMM, MISC_COMM_EXEC, &exec_body);
+        let bytes = [
+            map(7, 0x1000, 0x400, "/bin/a", 10),
+            sample(7, 0x1010, 20),
+            fork,
+            sample(8, 0x1020, 40),
+            exec,
+            sample(8, 0x1020, 60),
+            map(8, 0x1000, 0, "/bin/b", 55),
+            sample(7, 0x9999, 70),
+            record(RECORD_LOST, 0, &words(&[1, 5, ids(7, 7), 80])),
+        ]
+        .concat();
+        let mut records = parse(&bytes);
+        records.sort_by_key(|r| r.time);
+        let samples = place(records);
+        let number = |path: &str, offset: u64| samples.places.get(&(path.as_bytes().to_vec(), offset)).copied();
+        assert_eq!(number("/bin/a", 0x410), Some(1));
+        assert_eq!(number("/bin/a", 0x420), Some(1), "the child has its parent's mappings");
+        assert_eq!(number("/bin/b", 0x20), Some(1), "and new ones after exec");
+        assert_eq!(number("[unknown]", 0x9999), Some(1));
+        assert_eq!(samples.lost, 5);
+        for length in 0..bytes.len() {
+            let _ = parse(&bytes[..length]);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Names for places in files: symbols first, else the unwind table's function starts.
+
+use object::elf::{FileHeader64, PT_GNU_EH_FRAME, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol, SymbolKind};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A function as `mgz-instrument` knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// For people.
+    pub readable: String,
+    /// As it is in the file; several for one address. Empty if there is no symbol.
+    pub symbols: Vec<String>,
+}
+
+/// Function starts of a file.
+#[derive(Default)]
+pub struct Symbols {
+    /// (file offset, address, length) of the loadable segments.
+    segments: Vec<(u64, u64, u64)>,
+    /// Address to (end or 0, names).
+    functions: BTreeMap<u64, (u64, Vec<String>)>,
+    /// Starts from the unwind table.
+    starts: Vec<u64>,
+}
+
+impl Symbols {
+    /// Reads a file; nothing is known of one that cannot be read.
+    pub fn read(path: &Path) -> Symbols {
+        let Ok(file) = std::fs::File::open(path) else { return Symbols::default() };
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
+        // could fault, as for every program that maps its input.
+        let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else { return Symbols::default() };
+        Symbols::parse(&data).unwrap_or_default()
+    }
+
+    fn parse(data: &[u8]) -> Option<Symbols> {
+        let mut out = Symbols::default();
+        let header = FileHeader64::<Endianness>::parse(data).ok()?;
+        let endian = header.endian().ok()?;
+        for segment in header.program_headers(endian, data).ok()? {
+            match segment.p_type(endian) {
+                PT_LOAD => out.segments.push((segment.p_offset(endian), segment.p_vaddr(endian), segment.p_filesz(endian))),
+                PT_GNU_EH_FRAME => out.starts = unwind_starts(segment.data(endian, data).ok()?, segment.p_vaddr(endian)).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        let file = object::File::parse(data).ok()?;
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if symbol.kind() != SymbolKind::Text || symbol.is_undefined() || symbol.address() == 0 {
+                continue;
+            }
+            let Ok(name) = symbol.name() else { continue };
+            let entry = out.functions.entry(symbol.address()).or_default();
+            entry.0 = entry.0.max(symbol.address() + symbol.size());
+            if !name.is_empty() && !entry.1.iter().any(|n| n == name) {
+                entry.1.push(name.to_owned());
+            }
+        }
+        Some(out)
+    }
+
+    /// The function at a file offset: its start and names.
+    pub fn name(&self, offset: u64) -> Name {
+        let segment = self.segments.iter().find(|s| offset.wrapping_sub(s.0) < s.2);
+        let Some(&(from, address, _)) = segment else { return Name { readable: format!("[{offset:x}]"), symbols: Vec::new() } };
+        let ip = offset - from + address;
+        let start = self.starts.partition_point(|&s| s <= ip).checked_sub(1).map(|i| self.starts[i]);
+        // A symbol without size reaches to the next function.
+        let symbol = self.functions.range(..=ip).next_back();
+        if let Some((&at, (end, names))) = symbol {
+            if start.is_none_or(|s| s <= at) && (ip < *end || *end <= at) && !names.is_empty() {
+                return Name { readable: readable(&names[0]), symbols: names.clone() };
+            }
+        }
+        let at = start.unwrap_or(ip);
+        Name { readable: format!("fn_{at:x}"), symbols: Vec::new() }
+    }
+}
+
+fn readable(name: &str) -> String {
+    if let Ok(name) = rustc_demangle::try_demangle(name) {
+        return format!("{name:#}");
+    }
+    let plain = || name.to_owned();
+    if !name.starts_with("_Z") || name.len() > 4000 {
+        return plain();
+    }
+    cpp_demangle::Symbol::new(name).ok().and_then(|s| s.demangle().ok()).unwrap_or_else(plain)
+}
+
+/// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of 4-byte
+/// offsets from the header).
+fn unwind_starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
+    const DATAREL_SDATA4: u8 = 0x3b;
+    const UDATA4: u8 = 0x03;
+    let [1, pointer, UDATA4, DATAREL_SDATA4, rest @ ..] = header else { return None };
+    let pointer_bytes = match pointer & 0x0f {
+        0x03 | 0x0b => 4,
+        0x04 | 0x0c | 0x00 => 8,
+        _ => return None,
+    };
+    let rest = rest.get(pointer_bytes..)?;
+    let (count, table) = rest.split_at_checked(4)?;
+    let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
+    let entries = table.chunks_exact(8).take(count);
+    let mut starts: Vec<u64> =
+        entries.map(|e| address.wrapping_add_signed(i64::from(i32::from_le_bytes([e[0], e[1], e[2], e[3]])))).collect();
+    starts.sort_unstable();
+    Some(starts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_function_is_found_by_symbol_and_by_unwind_table() {
+        let symbols = Symbols::read(Path::new("/proc/self/exe"));
+        let (&address, (_, names)) = symbols.functions.iter().find(|(_, f)| f.1.iter().any(|n| n.contains("unwind_starts"))).expect("a symbol");
+        let &(offset, start, _) = symbols.segments.iter().find(|s| address.wrapping_sub(s.1) < s.2).unwrap();
+        let place = address - start + offset;
+        let name = symbols.name(place + 1);
+        assert_eq!(&name.symbols, names);
+        assert!(name.readable.ends_with("unwind_starts"), "{name:?}");
+        let stripped = Symbols { functions: BTreeMap::new(), ..symbols };
+        assert_eq!(stripped.name(place + 1).readable, format!("fn_{address:x}"));
+    }
+
+    #[test]
+    fn damaged_unwind_tables_are_refused_or_read_in_part() {
+        assert_eq!(unwind_starts(&[], 0), None);
+        assert_eq!(unwind_starts(&[1, 0x1b, 3, 0x3b], 0), None);
+        assert_eq!(unwind_starts(&[1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 9, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0], 0x100), Some(vec![0xf0]));
+    }
+}
