@@ -94,14 +94,14 @@ enum Outcome {
     Left(String),
 }
 
-fn one(input: &Input, program: &Program, index: usize, options: &Options) -> Outcome {
+fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
     let id = FunctionId(index as u32);
     let function = match analyze(input, program, id, options) {
         Ok(function) => function,
         Err(reason) => return Outcome::Left(reason.to_string()),
     };
     let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
-    match emit(&function, bytes, options.flavour) {
+    match emit(&function, bytes, options.flavour, fixed) {
         Ok(emitted) => Outcome::Cloned(Box::new(emitted), function.implicit),
         Err(error) => Outcome::Left(error.to_string()),
     }
@@ -126,7 +126,9 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
-    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options)).collect();
+    // The clone is a few times larger than the code at most.
+    let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
+    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
 
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());

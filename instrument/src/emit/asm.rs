@@ -90,19 +90,26 @@ pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
     out.extend_from_slice(&mem.disp.to_le_bytes()[..len]);
 }
 
-/// `mov reg32, [mem]`
-pub fn load32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, false, &[0x8b], reg.0, mem);
+/// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute form, for code
+/// whose address is fixed. Returns the offset of the displacement in `out`.
+pub fn gs_rip(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr) -> usize {
+    out.push(0x65);
+    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg.0 >= 8) << 2;
+    if rex != 0x40 {
+        out.push(rex);
+    }
+    out.extend_from_slice(&[opcode, (reg.0 & 7) << 3 | 5, 0, 0, 0, 0]);
+    out.len() - 4
+}
+
+/// `mov reg, [mem]` (opcode `8b`) or `mov [mem], reg` (`89`) of 4 or 8 bytes.
+pub fn mov(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr, mem: &Mem) {
+    encode(out, None, wide, &[opcode], reg.0, mem);
 }
 
 /// `mov reg64, [mem]`
 pub fn load64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
     encode(out, None, true, &[0x8b], reg.0, mem);
-}
-
-/// `mov [mem], reg32`
-pub fn store32(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
-    encode(out, None, false, &[0x89], reg.0, mem);
 }
 
 /// `mov [mem], reg64`
@@ -289,13 +296,15 @@ mod tests {
 
     #[test]
     fn probe_instructions_read_as_meant() {
-        assert_eq!(asm(|o| load32(o, Gpr(0), &Mem::gs(0))), "mov %gs:0,%eax");
-        assert_eq!(asm(|o| store64(o, &Mem::gs(8), Gpr(9))), "mov %r9,%gs:8");
+        assert_eq!(asm(|o| mov(o, false, 0x8b, Gpr(0), &Mem::gs(0))), "mov %gs:0,%eax");
+        assert_eq!(asm(|o| mov(o, true, 0x89, Gpr(9), &Mem::gs(8))), "mov %r9,%gs:8");
         assert_eq!(asm(|o| { store_imm32(o, &Mem::base(Gpr(12), 24)); }), "movl $0,0x18(%r12)");
         assert_eq!(asm(|o| lea32(o, Gpr(2), &Mem::base(Gpr(2), 32))), "lea 0x20(%rdx),%edx");
         assert_eq!(asm(|o| load64(o, Gpr(1), &Mem { fs: true, ..Mem::default() })), "mov %fs:0,%rcx");
         assert_eq!(asm(|o| lea64(o, Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })), "lea 1(%ecx),%rcx");
         assert_eq!(asm(ptwrite_any), "ptwrite %eax");
+        assert_eq!(asm(|o| { gs_rip(o, false, 0x8b, Gpr(0)); }), "mov %gs:0x1007(%rip),%eax".replace("0x1007", "0"));
+        assert_eq!(asm(|o| { gs_rip(o, true, 0x89, Gpr(9)); }), "mov %r9,%gs:0(%rip)");
         assert_eq!(asm(|o| kmovw(o, Gpr(10), 3)), "kmovw %k3,%r10d");
         assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007(%rip),%r8".replace("0x1007", "0"));
     }

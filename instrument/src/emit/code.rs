@@ -11,17 +11,23 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD};
 use mgz_annotations_schema::sidecar::PtWrite;
 
+/// `mov reg, mem`.
+const MOV_LOAD: u8 = 0x8b;
+/// `mov mem, reg`.
+const MOV_STORE: u8 = 0x89;
 /// Spill place of a hold's cursor register.
 const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 const PLACE_ADDRESS: u8 = 1;
 
-/// Re-emits a function. `bytes` are the original's, from `function.range.start` on.
-pub fn emit(function: &Function, bytes: &[u8], flavour: u32) -> Result<Emitted, EmitError> {
+/// Re-emits a function. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
+/// below 1 GiB at the address that it is linked for.
+pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool) -> Result<Emitted, EmitError> {
     let mut emitter = Emitter {
         function,
         bytes,
         pt: flavour == FLAVOUR_PT,
+        fixed,
         sink: Sink::new(function.insns.len()),
         usage: Usage::default(),
         region: 0,
@@ -42,6 +48,7 @@ struct Emitter<'a> {
     function: &'a Function,
     bytes: &'a [u8],
     pt: bool,
+    fixed: bool,
     sink: Sink,
     usage: Usage,
     /// Next region, and next record inside it.
@@ -370,8 +377,18 @@ impl Emitter<'_> {
         }
     }
 
+    /// Loads or stores a word of the control page.
+    fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
+        if self.fixed {
+            // The sum of the next address and the distance to `offset` is the offset itself.
+            self.sink.insn(0, Some(FixupKind::Original(offset.into())), |out| asm::gs_rip(out, wide, opcode, register));
+        } else {
+            self.sink.inserted(|out| asm::mov(out, wide, opcode, register, &Mem::gs(offset)));
+        }
+    }
+
     fn borrow(&mut self, register: Gpr, place: u8) {
-        self.sink.inserted(|out| asm::store64(out, &Mem::gs(GS_SPILL + 8 * u32::from(place)), register));
+        self.gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             if let Some(free) = s.saved.iter_mut().find(|p| p[0] == NO_REG) {
                 *free = [register.0, place];
@@ -380,7 +397,7 @@ impl Emitter<'_> {
     }
 
     fn give_back(&mut self, register: Gpr, place: u8) {
-        self.sink.inserted(|out| asm::load64(out, register, &Mem::gs(GS_SPILL + 8 * u32::from(place))));
+        self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             let mut kept: Vec<[u8; 2]> = s.saved.iter().copied().filter(|p| p[0] != register.0 && p[0] != NO_REG).collect();
             kept.resize(s.saved.len(), [NO_REG, NO_REG]);
@@ -402,7 +419,7 @@ impl Emitter<'_> {
             if hold.spilled {
                 self.borrow(cursor, PLACE_CURSOR);
             }
-            self.sink.inserted(|out| asm::load32(out, cursor, &Mem::gs(GS_CURSOR)));
+            self.gs(false, MOV_LOAD, cursor, GS_CURSOR);
             self.sink.state(|s| s.base_reg = cursor.0);
         }
         let at = self.slots as i32 * SLOT_BYTES as i32;
@@ -414,7 +431,7 @@ impl Emitter<'_> {
                 self.sink.inserted(|out| asm::lea32(out, cursor, &Mem::base(cursor, total)));
                 let ahead = self.slots as u8;
                 self.sink.state(|s| s.base_ahead = ahead);
-                self.sink.inserted(|out| asm::store32(out, &Mem::gs(GS_CURSOR), cursor));
+                self.gs(false, MOV_STORE, cursor, GS_CURSOR);
             }
             self.sink.state(|s| {
                 s.base_reg = NO_REG;
@@ -526,13 +543,12 @@ impl Emitter<'_> {
         let resolved = &finished.resolved;
         let marks: Vec<(u32, u32)> =
             function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
-        let target = |address: u64| {
-            let id = function.insn_at(address).ok_or(EmitError::Record)?;
-            Ok(marks[id.0 as usize].1)
-        };
         let tables = function.tables.iter().map(|t| {
-            let targets: Result<Vec<u32>, EmitError> = t.targets.iter().map(|&a| target(a)).collect();
-            Ok(Table { original: t.table, form: t.form, targets: targets? })
+            let lost = |&a: &u64| function.range.contains(&a) && function.insn_at(a).is_none();
+            if t.targets.iter().any(lost) {
+                return Err(EmitError::Record);
+            }
+            Ok(Table { original: t.table, form: t.form, targets: t.targets.clone() })
         });
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
         let rows = rows::rows(

@@ -80,8 +80,8 @@ pub struct Table {
     pub original: u64,
     /// Entry encoding.
     pub form: TableForm,
-    /// Offsets of the targets in the clone.
-    pub targets: Vec<u32>,
+    /// Original addresses of the targets; some may be in other functions (cold parts).
+    pub targets: Vec<u64>,
 }
 
 /// The sidecar's rows of one function. Addresses in the clone are offsets, numbers are local.
