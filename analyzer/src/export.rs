@@ -62,6 +62,20 @@ fn text(value: &serde_json::Value) -> Option<String> {
     }
 }
 
+/// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids tell the tree.
+fn flat<T: Serialize>(root: &T, children: fn(&T) -> &[T]) -> Result<DataFrame, String> {
+    let mut rows = Vec::new();
+    let mut todo = vec![root];
+    while let Some(node) = todo.pop() {
+        let serde_json::Value::Object(map) = serde_json::to_value(node).map_err(|e| e.to_string())? else {
+            return Err("a node is not an object".into());
+        };
+        rows.push(map.into_iter().filter(|(_, v)| !v.is_array()).collect::<serde_json::Map<_, _>>());
+        todo.extend(children(node).iter().rev());
+    }
+    frame(&rows)
+}
+
 /// Writes `summary`, `functions`, `lines`, `windows`, `distances` and, if there, the zoom tables into
 /// `folder`, which is made if need be. Returns the files.
 pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
@@ -96,5 +110,11 @@ pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<V
     table("windows", frame(&analysis.windows))?;
     table("distances", frame(&analysis.summary.distances))?;
     table("intervals", frame(&analysis.summary.intervals))?;
+    if let Some(zoom) = &analysis.time_zoom {
+        table("time_zoom", flat(&zoom.root, |n| n.children.as_slice()))?;
+    }
+    if let Some(zoom) = &analysis.location_zoom {
+        table("location_zoom", flat(&zoom.root, |r| r.children.as_slice()))?;
+    }
     Ok(files)
 }

@@ -28,6 +28,7 @@ pub mod reuse;
 pub mod rows;
 pub mod tables;
 pub mod windows;
+pub mod zoom;
 
 /// Asks the CPU to fetch the cache line of `what`.
 #[inline(always)]

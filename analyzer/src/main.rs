@@ -8,6 +8,7 @@ use mgz_analyzer::export::{FileFormat, write};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::report::{Analysis, build};
 use mgz_analyzer::tables::{Style, render};
+use mgz_analyzer::zoom::{bucket_counts, location, time};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -41,31 +42,37 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build_global().context("cannot start threads")?;
     }
     let folder = arguments.trace.as_deref().context("no trace given")?;
-    let mut trace = Trace::open(folder, !arguments.no_annotations)?;
-    let analysis = examine(&mut trace, arguments);
+    let trace = Trace::open(folder, !arguments.no_annotations)?;
+    let (analysis, damage) = examine(&trace, arguments);
     for warning in &analysis.warnings {
         eprintln!("mgz-analyze: warning: {warning}");
     }
-    for damage in &trace.damage {
-        eprintln!("mgz-analyze: {damage}");
-    }
     show(&analysis, arguments)?;
-    Ok(if trace.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    // What could be read has been shown; the status tells that it is not everything.
+    Ok(if trace.damage.is_empty() && damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn examine(trace: &mut Trace, arguments: &Arguments) -> Analysis {
+/// The analysis, and the damage that it met.
+fn examine(trace: &Trace, arguments: &Arguments) -> (Analysis, Vec<String>) {
     let rows: u64 = (0..trace.pieces()).map(|p| trace.piece_rows(p)).sum();
     let bar = progress_bar(rows);
     let options = Options { blocks: arguments.zoom, samples: arguments.zoom, ..Options::new(arguments.block.trailing_zeros()) };
-    let source = (&*trace, ColumnSet { time: arguments.zoom });
+    let source = (trace, ColumnSet { time: arguments.zoom });
     let outcome = analyse(&source, options, &|rows| bar.inc(rows));
     bar.finish_and_clear();
-    trace.damage.extend(outcome.damage.iter().cloned());
     let mut warnings = trace.warnings.clone();
-    warnings.extend(trace.damage.iter().cloned());
+    warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
     let mut analysis = build(&trace.manifest, &trace.code, &outcome, arguments.block, warnings);
-    analysis.warnings.dedup();
-    analysis
+    if arguments.zoom {
+        let bucket = &outcome.buckets[0];
+        let counts = bucket_counts(bucket, &trace.code);
+        let entries = bucket.reuse.blocks.as_ref().map(|b| b.entries()).unwrap_or_default();
+        analysis.location_zoom =
+            Some(location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, arguments.tau));
+        analysis.time_zoom =
+            Some(time::zoom(&source, options, &trace.code, &outcome.samples, (&counts.0, &counts.1), analysis.summary.rho));
+    }
+    (analysis, outcome.damage)
 }
 
 /// A progress bar on a terminal, nothing elsewhere.

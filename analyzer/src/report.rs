@@ -31,10 +31,10 @@ pub struct Analysis {
     pub windows: Vec<WindowRow>,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_zoom: Option<serde_json::Value>,
+    pub time_zoom: Option<crate::zoom::time::TimeZoom>,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub location_zoom: Option<serde_json::Value>,
+    pub location_zoom: Option<crate::zoom::location::LocationZoom>,
     /// Sentences about what is missing or doubtful.
     pub warnings: Vec<String>,
 }

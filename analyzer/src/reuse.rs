@@ -551,7 +551,7 @@ pub(crate) mod tests {
 
         #[test]
         fn agrees_with_the_definition(
-            accesses in prop::collection::vec((0u64..4096, prop_oneof![4 => 1u32..9, 1 => 0u32..400]), 0..150),
+            accesses in prop::collection::vec((0u64..4096, prop_oneof![9 => 1u32..9, 1 => 0u32..200]), 0..100),
             shift in prop_oneof![Just(6u32), Just(0), Just(3), Just(12)],
             cuts in 0usize..4,
         ) {
@@ -560,6 +560,11 @@ pub(crate) mod tests {
             // Once more on the used engine.
             prop_assert_eq!(measured(&mut engine, &accesses, 0), by_definition(&accesses, shift));
         }
+
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
         fn agrees_across_compactions(
@@ -591,6 +596,11 @@ pub(crate) mod tests {
                 stack.extend(touched.map(|b| (b, i as u64)));
             }
         }
+
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
         fn intervals_stay_exact_beyond_the_horizon_of_the_table(

@@ -3,6 +3,8 @@
 use crate::human::{bytes, count, number, percent};
 use crate::metrics::Metrics;
 use crate::report::Analysis;
+use crate::zoom::location::{CodePart, LocationZoom, Region};
+use crate::zoom::time::{Kind, Node, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 /// How tables look.
@@ -80,7 +82,104 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     lines(analysis, style, &mut out);
     windows(analysis, style, &mut out);
     distances(analysis, style, &mut out);
+    if let Some(zoom) = &analysis.time_zoom {
+        time_zoom(zoom, style, &mut out);
+    }
+    if let Some(zoom) = &analysis.location_zoom {
+        location_zoom(zoom, style, &mut out);
+    }
     out
+}
+
+/// Text of a region's or node's hottest code: `name 62 %, other 30 %`.
+fn code_text<'a>(parts: impl Iterator<Item = (&'a str, Option<f64>)>, most: usize) -> String {
+    parts.take(most).map(|(name, share)| format!("{} {}%", head(name, 28), percent(share))).collect::<Vec<_>>().join(", ")
+}
+
+fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
+    let path = if zoom.path.is_empty() { "the run is too short to divide".into() } else { zoom.path.join(" → ") };
+    heading(out, &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"));
+    let mut t = table(style, &["interval", "", "samples", "A%", "A", "F", "ΔF", "ΔF_str%", "D", "D max", "functions"], 2);
+    let mut at = &zoom.root;
+    time_row(&mut t, at);
+    // The path's nodes are each followed by all of their children.
+    while !at.children.is_empty() {
+        let mut next = None;
+        for child in &at.children {
+            time_row(&mut t, child);
+            if child.on_path {
+                next = Some(child);
+            }
+        }
+        let Some(child) = next else { break };
+        at = child;
+    }
+    push(out, &t);
+}
+
+fn time_row(t: &mut Table, node: &Node) {
+    let kind = match (node.kind, node.sample, node.first_load) {
+        (Kind::Run, ..) => "run".into(),
+        (Kind::Interval, ..) => "interval".into(),
+        (Kind::Sample, Some(s), _) => format!("sample {s}"),
+        (Kind::Window, Some(s), Some(from)) => format!("sample {s}, loads from {}", count(from)),
+        _ => "sample".into(),
+    };
+    let m = &node.metrics;
+    let name = format!("{} {}", if node.on_path { "▶" } else { " " }, if node.id.is_empty() { "all" } else { &node.id });
+    let mut cells = row(
+        vec![
+            name,
+            kind,
+            count(node.samples),
+            percent(node.share),
+            count(m.accesses),
+            count(m.footprint),
+            number(m.growth),
+            percent(m.growth_strided_pct),
+            number(m.distance_mean),
+            m.distance_max.map_or("–".into(), count),
+        ],
+        2,
+    );
+    cells.push(Cell::new(code_text(node.functions.iter().map(|f| (f.function.as_str(), f.share)), 3)));
+    t.add_row(cells);
+}
+
+fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
+    heading(
+        out,
+        &format!("Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)", number(Some(zoom.tau_pct))),
+    );
+    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "blocks", "A/block", "D", "D max", "functions", "lines"], 2);
+    region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
+    push(out, &t);
+}
+
+fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize) {
+    let mark = if worst == Some(region.id.as_str()) { "▶" } else { " " };
+    let name = if region.id.is_empty() { "all" } else { &region.id };
+    let mut cells = row(
+        vec![
+            format!("{mark} {}{name}", "  ".repeat(depth)),
+            if region.id.is_empty() { String::new() } else { format!("{}–{}", region.start, region.end) },
+            if region.id.is_empty() { String::new() } else { bytes(region.bytes) },
+            percent(region.share),
+            count(region.accesses),
+            count(region.blocks),
+            number(region.accesses_per_block),
+            number(region.distance_mean),
+            region.distance_max.map_or("–".into(), count),
+        ],
+        2,
+    );
+    cells.push(Cell::new(code_text(region.functions.iter().map(|f| (f.function.as_str(), f.share)), 2)));
+    let place = |l: &CodePart| l.line.filter(|&n| n > 0).map(|n| format!("{}:{n}", tail(&l.file, 20)));
+    cells.push(Cell::new(region.lines.iter().filter_map(place).take(2).collect::<Vec<_>>().join(", ")));
+    t.add_row(cells);
+    for child in &region.children {
+        region_rows(t, child, worst, depth + 1);
+    }
 }
 
 fn heading(out: &mut String, text: &str) {

@@ -1,0 +1,349 @@
+//! The execution interval tree.
+//!
+//! The root is the whole run. Its samples, in the order of their start times, are divided into at most
+//! [`FANOUT`] intervals of equally many samples; the hottest child with the worst locality is divided
+//! again, down to one sample; below that the sample's accesses are divided into sub-windows, and the last
+//! one lists its functions. Each level costs one pass over the rows of the node that is divided, so the
+//! whole tree costs little more than one pass over the trace.
+//!
+//! Nodes of several samples count footprints over the union of their samples (`F_hat` is the estimate
+//! for the interval); D is that of their samples. In a sub-window everything, D included, is counted
+//! inside the sub-window alone, and exact.
+//!
+//! A child is *hot* if it has at least half the loads of the average child; of the hot ones the path goes to
+//! the one with the greatest footprint growth ΔF, then the greatest mean D.
+
+use super::{FunctionPart, bucket_counts, top_functions};
+use crate::code::CodeMap;
+use crate::engine::{Options, SampleInfo, Source, analyse};
+use crate::metrics::{Counts, Metrics};
+use crate::rows::Chunk;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Children per node, at most.
+pub const FANOUT: usize = 8;
+/// Sub-windows get no smaller than this, in loads.
+const SMALLEST: u64 = 64;
+/// Functions listed per node of the path.
+const FUNCTIONS: usize = 10;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The whole run.
+    Run,
+    /// Several samples.
+    Interval,
+    /// One sample.
+    Sample,
+    /// Part of a sample.
+    Window,
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug, Serialize)]
+pub struct Node {
+    /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
+    pub id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of samples (1 for sub-windows).
+    pub samples: u64,
+    /// Start of the first sample, `time_ns`. For sub-windows: of their sample.
+    pub from_ns: u64,
+    /// End of the last sample.
+    pub to_ns: u64,
+    /// Process, if all samples are of one.
+    pub process: Option<u32>,
+    /// Thread, if all samples are of one.
+    pub thread: Option<u32>,
+    /// Sample number, for samples and sub-windows.
+    pub sample: Option<u32>,
+    /// First load of a sub-window inside its sample.
+    pub first_load: Option<u64>,
+    /// Share of the run's recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// ρ·F, for nodes of several samples.
+    #[serde(rename = "F_hat")]
+    pub footprint_estimate: Option<f64>,
+    /// Whether F and D are exact for the node (inside one sample) or F is counted over samples with gaps.
+    pub exact: bool,
+    /// Whether it has enough loads to be zoomed into.
+    pub hot: bool,
+    /// Whether the path to the worst interval goes through it.
+    pub on_path: bool,
+    /// Functions with the most loads: for nodes on the path.
+    pub functions: Vec<FunctionPart>,
+    /// Parts, in time order: for nodes on the path.
+    pub children: Vec<Node>,
+}
+
+/// The tree.
+#[derive(Clone, Debug, Serialize)]
+pub struct TimeZoom {
+    /// Children per node, at most.
+    pub fanout: usize,
+    /// Ids of the nodes on the path, from the root's child to the hottest interval with the worst locality.
+    pub path: Vec<String>,
+    /// The whole run.
+    pub root: Node,
+}
+
+/// Part of the run that a node stands for: samples, or a range of loads of one sample.
+#[derive(Clone, Debug)]
+enum Extent {
+    Samples(Vec<usize>),
+    Loads(usize, std::ops::Range<u64>),
+}
+
+/// Cuts `n` things into at most [`FANOUT`] runs of nearly equal length.
+fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
+    let parts = n.min(FANOUT as u64);
+    (0..parts).map(|i| i * n / parts..(i + 1) * n / parts).collect()
+}
+
+impl Extent {
+    fn divide(&self, samples: &[SampleInfo]) -> Vec<Extent> {
+        match self {
+            Extent::Samples(list) if list.len() > 1 => {
+                cut(list.len() as u64).into_iter().map(|r| Extent::Samples(list[r.start as usize..r.end as usize].to_vec())).collect()
+            }
+            Extent::Samples(list) => match list.first() {
+                Some(&sample) => Extent::Loads(sample, 0..samples[sample].loads).divide(samples),
+                None => Vec::new(),
+            },
+            Extent::Loads(sample, range) => {
+                let length = range.end - range.start;
+                if length < SMALLEST * 2 {
+                    return Vec::new();
+                }
+                let parts = (length / SMALLEST).min(FANOUT as u64);
+                let at = |i: u64| range.start + (u128::from(length) * u128::from(i) / u128::from(parts)) as u64;
+                (0..parts).map(|i| Extent::Loads(*sample, at(i)..at(i + 1))).collect()
+            }
+        }
+    }
+}
+
+/// The rows of some extents: those of extent k are in bucket k.
+struct Chosen<'a> {
+    source: &'a dyn Source,
+    pieces: Vec<usize>,
+    /// By sample identity: its buckets, as (loads of the sample, bucket), ascending.
+    wanted: HashMap<(u32, u32, u32), Wanted>,
+}
+
+/// What is wanted of one sample.
+struct Wanted {
+    /// Loads of the sample that lie before each of its pieces.
+    before: HashMap<usize, u64>,
+    ranges: Vec<(std::ops::Range<u64>, u32)>,
+}
+
+impl<'a> Chosen<'a> {
+    fn new(source: &'a dyn Source, samples: &[SampleInfo], extents: &[Extent]) -> Chosen<'a> {
+        let mut pieces = Vec::new();
+        let mut wanted: HashMap<(u32, u32, u32), Wanted> = HashMap::new();
+        let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32| {
+            let sample = &samples[number];
+            pieces.extend(sample.parts.iter().map(|p| p.0));
+            let entry = wanted.entry((sample.process, sample.thread, sample.sample)).or_insert_with(|| {
+                let mut sum = 0;
+                let mut before = HashMap::new();
+                for &(piece, loads) in &sample.parts {
+                    // A sample that is interrupted inside one piece counts from its first rows there.
+                    before.entry(piece).or_insert(sum);
+                    sum += loads;
+                }
+                Wanted { before, ranges: Vec::new() }
+            });
+            entry.ranges.push((range, bucket));
+        };
+        for (bucket, extent) in extents.iter().enumerate() {
+            match extent {
+                Extent::Samples(list) => list.iter().for_each(|&s| want(s, 0..u64::MAX, bucket as u32)),
+                Extent::Loads(sample, range) => want(*sample, range.clone(), bucket as u32),
+            }
+        }
+        pieces.sort_unstable();
+        pieces.dedup();
+        Chosen { source, pieces, wanted }
+    }
+}
+
+impl Source for Chosen<'_> {
+    fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.pieces.get(piece).map_or(0, |&p| self.source.piece_rows(p))
+    }
+
+    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)> {
+        let Some(&number) = self.pieces.get(piece) else { return Ok(Chunk::default()) };
+        let mut chunk = self.source.read(number)?;
+        let mut runs = Vec::new();
+        for run in std::mem::take(&mut chunk.runs) {
+            let Some(wanted) = self.wanted.get(&(run.process, run.thread, run.sample)) else { continue };
+            let first = wanted.before.get(&number).copied().unwrap_or(0);
+            let mut stores = run.stores.clone();
+            for (range, bucket) in &wanted.ranges {
+                // Loads of the sample → loads of the run.
+                let length = run.loads.len() as u64;
+                let from = range.start.saturating_sub(first).min(length) as usize;
+                let to = range.end.saturating_sub(first).min(length) as usize;
+                if from >= to {
+                    continue;
+                }
+                let mut part = run.clone();
+                part.loads = run.loads.start + from..run.loads.start + to;
+                // Stores cannot be placed between loads: they go to the first part.
+                part.stores = std::mem::replace(&mut stores, run.stores.end..run.stores.end);
+                part.bucket = *bucket;
+                runs.push(part);
+            }
+        }
+        chunk.runs = runs;
+        Ok(chunk)
+    }
+}
+
+/// Describes an extent.
+fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>) -> Node {
+    let list: &[usize] = match extent {
+        Extent::Samples(list) => list,
+        Extent::Loads(sample, _) => std::slice::from_ref(sample),
+    };
+    let infos = || list.iter().filter_map(|&s| samples.get(s));
+    let common = |of: fn(&SampleInfo) -> u32| {
+        let mut values = infos().map(of);
+        let first = values.next()?;
+        values.all(|v| v == first).then_some(first)
+    };
+    let (kind, exact) = match extent {
+        Extent::Loads(..) => (Kind::Window, true),
+        Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
+        Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
+        Extent::Samples(_) => (Kind::Interval, false),
+    };
+    Node {
+        kind: if id.is_empty() { Kind::Run } else { kind },
+        id,
+        samples: list.len() as u64,
+        from_ns: infos().map(|s| s.first_time).min().unwrap_or(0),
+        to_ns: infos().map(|s| s.last_time).max().unwrap_or(0),
+        process: common(|s| s.process),
+        thread: if common(|s| s.process).is_some() { common(|s| s.thread) } else { None },
+        sample: if list.len() == 1 { common(|s| s.sample) } else { None },
+        first_load: if let Extent::Loads(_, range) = extent { Some(range.start) } else { None },
+        share: (all > 0).then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
+        metrics: counts.metrics(),
+        footprint_estimate: if exact { None } else { rho.map(|r| r * counts.footprint as f64) },
+        exact,
+        hot: false,
+        on_path: false,
+        functions: Vec::new(),
+        children: Vec::new(),
+    }
+}
+
+/// The child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
+fn worst(children: &mut [Node]) -> Option<usize> {
+    let loads = |n: &Node| n.metrics.accesses + n.metrics.implied;
+    let all: u64 = children.iter().map(loads).sum();
+    let count = children.len() as u64;
+    for child in children.iter_mut() {
+        child.hot = loads(child) > 0 && u128::from(loads(child)) * 2 * u128::from(count) >= u128::from(all);
+    }
+    let key = |n: &Node| (n.metrics.growth.unwrap_or(0.0), n.metrics.distance_mean.unwrap_or(0.0));
+    (0..children.len()).filter(|&i| children[i].hot).max_by(|&a, &b| {
+        let (x, y) = (key(&children[a]), key(&children[b]));
+        // The earliest of equals.
+        x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1)).then(b.cmp(&a))
+    })
+}
+
+/// Builds the tree. `samples` is the list of all samples, `whole` and `functions` the counts of the run.
+pub fn zoom(
+    source: &dyn Source,
+    options: Options,
+    code: &CodeMap,
+    samples: &[SampleInfo],
+    (whole, functions): (&Counts, &[Counts]),
+    rho: Option<f64>,
+) -> TimeZoom {
+    let mut order: Vec<usize> = (0..samples.len()).filter(|&s| samples[s].loads > 0).collect();
+    order.sort_by_key(|&s| (samples[s].first_time, s));
+    let all = whole.accesses + whole.implied;
+    let mut extent = Extent::Samples(order);
+    let mut root = node(String::new(), &extent, samples, whole, all, rho);
+    root.hot = all > 0;
+    root.on_path = true;
+    root.functions = top_functions(whole, functions, code, FUNCTIONS);
+    let mut path = Vec::new();
+    let mut at = &mut root;
+    let options = Options { blocks: false, windows: false, samples: false, ..options };
+    loop {
+        let extents = extent.divide(samples);
+        if extents.is_empty() {
+            break;
+        }
+        let chosen = Chosen::new(source, samples, &extents);
+        let outcome = analyse(&chosen, options, &|_| ());
+        let counted: Vec<(Counts, Vec<Counts>)> = extents
+            .iter()
+            .enumerate()
+            .map(|(k, _)| outcome.buckets.get(k).map(|b| bucket_counts(b, code)).unwrap_or_default())
+            .collect();
+        let id = |k: usize| if at.id.is_empty() { k.to_string() } else { format!("{}.{k}", at.id) };
+        let mut children: Vec<Node> =
+            extents.iter().zip(&counted).enumerate().map(|(k, (e, c))| node(id(k), e, samples, &c.0, all, rho)).collect();
+        let chosen = worst(&mut children);
+        at.children = children;
+        let Some(next) = chosen else { break };
+        at = &mut at.children[next];
+        at.on_path = true;
+        at.functions = top_functions(&counted[next].0, &counted[next].1, code, FUNCTIONS);
+        path.push(at.id.clone());
+        extent = extents[next].clone();
+    }
+    TimeZoom { fanout: FANOUT, path, root }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_cover_everything_once() {
+        for n in 0..100 {
+            let cuts = cut(n);
+            assert_eq!(cuts.iter().map(|r| r.end - r.start).sum::<u64>(), n);
+            assert!(cuts.windows(2).all(|w| w[0].end == w[1].start));
+            assert!(cuts.iter().all(|r| !r.is_empty()));
+        }
+    }
+
+    #[test]
+    fn samples_are_divided_first_and_loads_afterwards() {
+        let info = SampleInfo { process: 1, thread: 1, sample: 0, loads: 1000, first_time: 0, last_time: 1, parts: vec![(0, 1000)] };
+        let samples = vec![info; 20];
+        let all = Extent::Samples((0..20).collect());
+        let children = all.divide(&samples);
+        assert_eq!(children.len(), 8);
+        let Extent::Samples(list) = &children[7] else { panic!("not samples") };
+        assert_eq!(list, &[17, 18, 19]);
+        let one = Extent::Samples(vec![4]).divide(&samples);
+        let Extent::Loads(4, range) = &one[1] else { panic!("not loads of sample 4") };
+        assert_eq!(*range, 125..250);
+        assert!(Extent::Loads(4, 0..127).divide(&samples).is_empty());
+        assert_eq!(Extent::Loads(4, 0..128).divide(&samples).len(), 2);
+    }
+}

@@ -1,0 +1,319 @@
+//! Runs the command on synthetic traces: results by hand, formats, bad input.
+
+mod common;
+
+use common::{Row, manifest, sidecar, write_part, write_trace};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn analyze(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+}
+
+fn json(folder: &Path, more: &[&str]) -> Value {
+    let mut arguments = vec![folder.to_str().unwrap(), "--format", "json"];
+    arguments.extend(more);
+    let output = analyze(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn row(seq: u64, sample: u32, site: u32, address: u64) -> Row {
+    Row { process: 7, thread: 8, seq, sample, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+}
+
+/// Two samples: a b a c in the first, a a in the second; blocks of 64 bytes. Sites 0 and 1 are Strided and
+/// Irregular in main, site 9 is Irregular in helper.
+fn small() -> Vec<Row> {
+    let (a, b, c) = (0x10000, 0x10040, 0x10081);
+    let mut rows = vec![
+        row(0, 0, 0, a),
+        row(1, 0, 1, b),
+        row(2, 0, 0, a),
+        row(3, 0, 9, c),
+        row(4, 1, 0, a),
+        row(5, 1, 1, a),
+    ];
+    rows[0].implied_const = 2;
+    rows[3].implied_const = 1;
+    rows
+}
+
+fn small_trace(folder: &Path) {
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("ring", &sidecar);
+    manifest.totals.records_executed = 600;
+    manifest.totals.records_kept = 6;
+    write_trace(folder, &manifest, &sidecar, &[small()], 1000);
+}
+
+#[test]
+fn a_small_trace_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    small_trace(folder.path());
+    let result = json(folder.path(), &[]);
+    assert_eq!(result["format"], "mgz-analysis");
+    assert_eq!(result["version"], 1);
+    let s = &result["summary"];
+    let number = |v: &Value, key: &str| v[key].as_f64().unwrap_or(f64::NAN);
+    for (key, expected) in [
+        ("A", 6.0),
+        ("A_const", 3.0),
+        ("A_const_pct", 100.0 / 3.0),
+        ("kappa", 1.5),
+        ("F", 3.0),
+        ("F_64", 3.0),
+        ("F_bytes", 24.0),
+        ("F_str", 1.0),
+        ("F_irr", 3.0),
+        ("dF", 3.0 / 9.0),
+        ("dF_str_pct", 100.0 / 3.0),
+        ("dF_irr_pct", 100.0),
+        ("C", 1.0),
+        ("S", 2.0),
+        // Reuses: a after b (D 1, interval 2) and a after a (D 0, interval 1).
+        ("reuses", 2.0),
+        ("first_touches", 4.0),
+        ("D_mean", 0.5),
+        ("D_max", 1.0),
+        ("interval_mean", 1.5),
+        ("rho", 100.0),
+        ("F_hat", 300.0),
+        ("samples", 2.0),
+    ] {
+        assert!((number(s, key) - expected).abs() < 1e-9, "{key}: {} instead of {expected}", s[key]);
+    }
+    let functions = result["functions"].as_array().unwrap();
+    assert_eq!(functions.len(), 2);
+    assert_eq!(functions[0]["function"], "main");
+    assert_eq!(functions[0]["module"], "app");
+    assert_eq!(functions[0]["A"], 5);
+    assert_eq!(functions[0]["F"], 2);
+    assert_eq!(functions[0]["C"], 1);
+    assert_eq!(functions[1]["function"], "helper");
+    assert_eq!((&functions[1]["A"], &functions[1]["A_const"], &functions[1]["F"]), (&Value::from(1), &Value::from(1), &Value::from(1)));
+    assert_eq!(functions[1]["D_mean"], Value::Null);
+    // Sites 1 and 9 are inlined from the same line of app.h.
+    let lines = result["lines"].as_array().unwrap();
+    let inner = lines.iter().find(|l| l["line"] == 100).unwrap();
+    assert_eq!(inner["function"], "inner");
+    assert_eq!(inner["A"], 3);
+    assert_eq!(inner["F"], 3);
+    assert_eq!(inner["inlined_into"], serde_json::json!(["main at app.c:10", "helper at app.c:14"]));
+}
+
+#[test]
+fn parts_row_groups_and_threads_do_not_change_the_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(64);
+    let mut random = common::Random(5);
+    let mut rows = Vec::new();
+    for thread in 1..4u32 {
+        for i in 0..5000u64 {
+            let mut r = row(i, thread * 100 + (i / 300) as u32, random.below(64) as u32, 0x5000 + random.below(2000) * 4);
+            r.thread = thread;
+            r.implied_const = random.below(3) as u16;
+            r.store = random.below(10) == 0;
+            rows.push(r);
+        }
+    }
+    let mut expected: Option<Value> = None;
+    for (parts, group) in [(1, 1 << 20), (1, 17), (9, 333), (1, 5000)] {
+        let trace = folder.path().join(format!("{parts}-{group}"));
+        let parts: Vec<Vec<Row>> = rows.chunks(rows.len().div_ceil(parts)).map(<[Row]>::to_vec).collect();
+        write_trace(&trace, &manifest("ring", &sidecar), &sidecar, &parts, group);
+        for threads in ["1", "3"] {
+            let result = json(&trace, &["--zoom", "--threads", threads]);
+            assert_eq!(result["summary"]["samples"], 51);
+            assert_eq!(result["summary"]["threads"], 3);
+            assert_eq!(result["warnings"], serde_json::json!([]));
+            match &expected {
+                None => expected = Some(result),
+                Some(first) => assert_eq!(first, &result, "{} parts, row groups of {group}, {threads} threads", parts.len()),
+            }
+        }
+    }
+    let stores = rows.iter().filter(|r| r.store).count() as u64;
+    let summary = &expected.unwrap()["summary"];
+    assert_eq!(summary["stores"], stores);
+    assert_eq!(summary["A"], rows.len() as u64 - stores);
+}
+
+#[test]
+fn zoom_finds_the_phase_and_the_object_with_poor_locality() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    let mut rows = Vec::new();
+    let mut random = common::Random(1);
+    for sample in 0..64u32 {
+        for i in 0..200u64 {
+            // Sample 40 to 47: random in 1 MiB by helper; else the same 4 KiB by main.
+            let bad = (40..48).contains(&sample);
+            let address = if bad { 0x7000_0000 + random.below(1 << 17) * 8 } else { 0x1000_0000 + (i * 8) % 4096 };
+            rows.push(row(u64::from(sample) * 200 + i, sample, if bad { 9 } else { 0 }, address));
+        }
+    }
+    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 777);
+    let result = json(folder.path(), &["--zoom", "--tau", "5"]);
+    let time = &result["time_zoom"];
+    assert_eq!(time["path"][0], "5");
+    let bad = &time["root"]["children"][5];
+    assert_eq!((&bad["samples"], &bad["A"], &bad["on_path"]), (&Value::from(8), &Value::from(1600), &Value::from(true)));
+    assert_eq!(bad["functions"][0]["function"], "helper");
+    assert!(bad["dF"].as_f64().unwrap() > 0.9);
+    assert_eq!(time["root"]["children"].as_array().unwrap().len(), 8);
+    let location = &result["location_zoom"];
+    let worst = location["root"]["children"].as_array().unwrap().iter().find(|c| Some(c["id"].as_str().unwrap()) == location["worst"].as_str());
+    let hot = &location["root"]["children"][0];
+    assert_eq!((&hot["start"], &hot["end"], &hot["A"]), (&Value::from("0x10000000"), &Value::from("0x10000fff"), &Value::from(56 * 200)));
+    assert_eq!(hot["functions"][0]["function"], "main");
+    assert!(worst.is_some() || location["worst"].as_str().unwrap().starts_with("1."));
+    let text = String::from_utf8(analyze(&[folder.path().to_str().unwrap(), "--zoom", "--tau", "5"]).stdout).unwrap();
+    assert!(text.contains("Time zoom") && text.contains("Location zoom") && text.contains("0x10000000"), "{text}");
+}
+
+#[test]
+fn csv_and_parquet_have_one_file_per_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    small_trace(&trace);
+    let out = folder.path().join("out");
+    for format in ["csv", "parquet"] {
+        let output = analyze(&[trace.to_str().unwrap(), "--zoom", "--format", format, "-o", out.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for name in ["summary", "functions", "lines", "windows", "distances", "intervals", "time_zoom", "location_zoom"] {
+            assert!(out.join(format!("{name}.{format}")).exists(), "{name}.{format}");
+        }
+    }
+    let functions = std::fs::read_to_string(out.join("functions.csv")).unwrap();
+    let mut lines = functions.lines();
+    assert!(lines.next().unwrap().starts_with("A,A_const,"), "{functions}");
+    assert_eq!(lines.count(), 2);
+    assert!(functions.contains("main"));
+    let output = analyze(&[trace.to_str().unwrap(), "--format", "csv"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn help_completions_and_manual_page() {
+    let help = String::from_utf8(analyze(&["--help"]).stdout).unwrap();
+    assert!(help.contains("Examples:") && help.contains("--zoom"));
+    assert!(!analyze(&["--completions", "bash"]).stdout.is_empty());
+    assert!(String::from_utf8(analyze(&["--man"]).stdout).unwrap().contains(".TH"));
+    assert_eq!(analyze(&[]).status.code(), Some(2));
+    assert_eq!(analyze(&["x", "--block", "48"]).status.code(), Some(2));
+}
+
+/// Runs on a trace that is damaged; returns status and stderr.
+fn damaged(damage: impl Fn(&Path)) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    small_trace(&trace);
+    damage(&trace);
+    let output = analyze(&[trace.to_str().unwrap()]);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stderr), text(&output.stdout))
+}
+
+#[test]
+fn bad_input_gives_one_error_with_file_cause_and_remedy() {
+    type Damage = fn(&Path);
+    let cases: [(Damage, &[&str]); 8] = [
+        (|t| std::fs::remove_dir_all(t).unwrap(), &["not a trace folder", "mgz-record"]),
+        (|t| std::fs::remove_file(t.join("manifest.json")).unwrap(), &["manifest.json", "cannot read", "mgz-record"]),
+        (|t| std::fs::write(t.join("manifest.json"), "{ garbage").unwrap(), &["manifest.json", "not valid JSON", "record again"]),
+        (|t| std::fs::write(t.join("manifest.json"), "[]").unwrap(), &["manifest.json", "format is not"]),
+        (
+            |t| std::fs::write(t.join("manifest.json"), r#"{"format":"mgz-trace","version":99,"modules":7}"#).unwrap(),
+            &["manifest.json", "version 99 is not supported", "record again"],
+        ),
+        (|t| std::fs::write(t.join("manifest.json"), r#"{"format":"mgz-trace","version":1,"modules":7}"#).unwrap(), &["damaged manifest"]),
+        (|t| std::fs::remove_file(t.join("annotations/app.mgza")).unwrap(), &["app.mgza", "--no-annotations"]),
+        (
+            |t| {
+                let mut other = sidecar(16);
+                other.id = [1; 16];
+                other.write(&t.join("annotations/app.mgza")).unwrap();
+            },
+            &["app.mgza", "sidecar of another build"],
+        ),
+    ];
+    for (damage, words) in cases {
+        let (status, error, _) = damaged(damage);
+        assert_eq!(status, Some(1), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        for word in words {
+            assert!(error.contains(word), "{word:?} is missing in: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_truncated_part_is_skipped_and_the_rest_analysed() {
+    let (status, error, out) = damaged(|t| {
+        write_part(&t.join("samples/part-00001.parquet"), &small(), 1000);
+        let bytes = std::fs::read(t.join("samples/part-00001.parquet")).unwrap();
+        std::fs::write(t.join("samples/part-00001.parquet"), &bytes[..bytes.len() / 2]).unwrap();
+    });
+    assert_eq!(status, Some(1));
+    assert!(error.contains("part-00001.parquet") && error.contains("skipped"), "{error}");
+    assert!(out.contains("6 recorded"), "{out}");
+}
+
+#[test]
+fn damage_anywhere_in_a_part_never_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    small_trace(folder.path());
+    let part = folder.path().join("samples/part-00000.parquet");
+    let good = std::fs::read(&part).unwrap();
+    let step = (good.len() / 60).max(1);
+    for at in (0..good.len()).step_by(step) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x55;
+        std::fs::write(&part, &bytes).unwrap();
+        let output = analyze(&[folder.path().to_str().unwrap(), "--format", "json"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {:?} {error}", output.status);
+    }
+}
+
+#[test]
+fn an_empty_trace_says_so() {
+    for parts in [vec![], vec![Vec::new()]] {
+        let folder = tempfile::tempdir().unwrap();
+        let sidecar = sidecar(4);
+        write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &parts, 10);
+        let output = analyze(&[folder.path().to_str().unwrap(), "--zoom"]);
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("no samples"), "{}", String::from_utf8_lossy(&output.stderr));
+        let result = json(folder.path(), &["--zoom"]);
+        assert_eq!(result["summary"]["A"], 0);
+        assert_eq!(result["summary"]["dF"], Value::Null);
+        assert!(result["warnings"][0].as_str().unwrap().contains("no samples"));
+    }
+}
+
+#[test]
+fn unfinished_traces_unknown_sites_and_disorder_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(4);
+    let mut manifest = manifest("ring", &sidecar);
+    manifest.state = "running".into();
+    manifest.problems = vec!["the disk is full".into()];
+    let mut rows = small();
+    rows[1].site = 4_000_000_000;
+    rows[2].module = 9;
+    rows[3].class = 77;
+    rows.swap(4, 5);
+    write_trace(folder.path(), &manifest, &sidecar, &[rows], 100);
+    let result = json(folder.path(), &[]);
+    let warnings = result["warnings"].to_string();
+    for word in ["still running", "disk is full", "out of order", "[unknown module]", "no sidecar describes", "unknown class"] {
+        assert!(warnings.contains(word), "{word:?} is missing in {warnings}");
+    }
+    let doubtful = &result["summary"]["doubtful"];
+    assert_eq!((&doubtful["unknown_module"], &doubtful["unknown_class"], &doubtful["out_of_order"]), (&Value::from(1), &Value::from(1), &Value::from(1)));
+    // Site 9 is beyond the four that this sidecar has.
+    assert_eq!(doubtful["unknown_site"], 2);
+}
