@@ -5,18 +5,20 @@ use crate::dataflow::Flow;
 use crate::disasm::decode;
 use crate::discover::pads_of;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable};
-use crate::liveness::{Liveness, solve};
+use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
+use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
 use crate::operands::{Accesses, accesses};
 use crate::plan::plan;
 use crate::regs::{RegUse, reg_use};
 use crate::tables::{self, Found, is_indirect_jump};
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
 use std::ops::Range;
 
 /// Rounds until tables and data words that point into the function explain each other.
 const ROUNDS: usize = 8;
+/// Instructions of another function that are looked at.
+const OUTSIDE_LOOK: usize = 32;
 
 /// Analyses a function that pass 1 did not leave.
 pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Options) -> Result<Function, LeftReason> {
@@ -41,7 +43,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
     let trusted = info.exact && info.called.is_empty();
-    let live = settle(input, &mut graph, &uses, &mut found, trusted);
+    let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(input, &mut graph, &uses);
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = graph.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
@@ -56,7 +58,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     Ok(Function {
         id,
         range: info.range.clone(),
-        tables: found.iter().filter(|t| t.copyable).map(|t| table(&graph, t)).collect(),
+        tables: found.iter().filter(|t| t.copyable).map(table).collect(),
         insns: graph.insns,
         blocks: graph.blocks,
         landings,
@@ -66,8 +68,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     })
 }
 
-fn table(graph: &Graph, t: &Found) -> JumpTable {
-    debug_assert!(t.targets.iter().all(|&a| graph.block_at(a).is_some()));
+fn table(t: &Found) -> JumpTable {
     JumpTable { load: InsnId(t.load as u32), jump: InsnId(t.jump as u32), table: t.table, form: t.form, targets: t.targets.clone() }
 }
 
@@ -118,29 +119,56 @@ fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJ
         let mut targets: Vec<u64> = t.targets.iter().copied().filter(|a| range.contains(a)).collect();
         targets.sort_unstable();
         targets.dedup();
-        KnownJump { ip: graph.insns[t.jump].ip, targets, closed: t.copyable }
+        KnownJump { ip: graph.insns[t.jump].ip, targets, closed: t.copyable && t.closed }
     };
     found.iter().map(jump).collect()
 }
 
-/// Solves liveness, and gives up copies of tables whose loaded entry lives on after the jump.
-fn settle(input: &Input, graph: &mut Graph, uses: &[RegUse], found: &mut [Found], trusted: bool) -> Liveness {
-    loop {
-        let live = solve(input, graph, uses, trusted);
-        let mut changed = false;
-        for t in found.iter_mut().filter(|t| t.copyable) {
-            let block = graph.block_of(t.jump);
-            let after = graph.blocks[block].succs.iter().fold(0, |l, s| l | live.live_in[s.0 as usize].0);
-            if after & t.tainted.0 != 0 {
-                t.copyable = false;
-                graph.exits[block].leaves = true;
-                changed = true;
-            }
+/// Whether what a register holds may be used at `at`, code of another function: an explicit read before a write, in the next few
+/// instructions. A table's entry is a temporary of the compiler, so that more is not looked for.
+fn read_at(input: &Input, at: u64, register: RegSet, factory: &mut InstructionInfoFactory) -> bool {
+    let Some(bytes) = input.bytes_at(at) else { return true };
+    let mut left = register.0;
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    for _ in 0..OUTSIDE_LOOK {
+        if left == 0 || !decoder.can_decode() {
+            break;
         }
-        if !changed {
-            return live;
+        let inst = decoder.decode();
+        let u = reg_use(factory.info(&inst));
+        if inst.is_invalid() || u.read.0 & left != 0 {
+            return true;
+        }
+        left &= !u.kill.0;
+        if inst.flow_control() != FlowControl::Next {
+            break;
         }
     }
+    false
+}
+
+/// Solves liveness, and gives up copies of tables whose loaded entry lives on after the jump.
+fn settle(
+    input: &Input,
+    graph: &mut Graph,
+    uses: &[RegUse],
+    found: &mut [Found],
+    trusted: bool,
+    factory: &mut InstructionInfoFactory,
+) -> Liveness {
+    if found.iter().any(|t| t.copyable && t.tainted != RegSet::EMPTY) {
+        let live = temporaries(graph, uses);
+        for t in found.iter_mut().filter(|t| t.copyable && t.tainted != RegSet::EMPTY) {
+            let block = graph.block_of(t.jump);
+            let after = graph.blocks[block].succs.iter().fold(0, |l, s| l | live[s.0 as usize].0);
+            let outside = t.targets.iter().filter(|a| graph.block_at(**a).is_none());
+            if after & t.tainted.0 != 0 || outside.clone().any(|&a| read_at(input, a, t.tainted, factory)) {
+                t.copyable = false;
+                graph.exits[block].leaves = true;
+            }
+        }
+    }
+    solve(input, graph, uses, trusted)
 }
 
 /// Block starts that unresolved indirect jumps may reach.

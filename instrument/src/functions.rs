@@ -50,7 +50,7 @@ pub struct Input<'a> {
     pub symbols: Vec<FuncSymbol>,
     /// Sorted addresses of 8-byte words that have a dynamic relocation.
     pub relocated: Vec<u64>,
-    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`.
+    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`, sorted.
     pub relative_targets: Vec<(u64, u64)>,
     /// PLT-like sections.
     pub plt: Vec<Range<u64>>,

@@ -90,7 +90,8 @@ pub struct JumpTable {
     pub table: u64,
     /// How entries are encoded.
     pub form: TableForm,
-    /// Original targets, one per entry, in order; each is a block of this function.
+    /// Original targets, one per entry, in order; each is a block of this function or lies in another one (the clone's entry is then that
+    /// address in the other's clone, or the original address if there is none).
     pub targets: Vec<u64>,
 }
 

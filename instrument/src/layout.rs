@@ -140,12 +140,12 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     }
     segment.bytes.resize((code_end - vaddr) as usize, 0xcc);
     let (tables_at, tables) = place_tables(parts, &mut segment);
-    for ((clone, &at), places) in parts.clones.iter().zip(&placed.clones).zip(&tables) {
+    let resolver = Resolver { clones: parts.clones, addrs: &placed.clones };
+    for (clone, places) in parts.clones.iter().zip(&tables) {
         for (table, &place) in clone.tables.iter().zip(places) {
-            segment.put(place, &table_bytes(table, at)?);
+            segment.put(place, &table_bytes(table, &resolver)?);
         }
     }
-    let resolver = Resolver { clones: parts.clones, addrs: &placed.clones };
     fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at)?;
     let tables_end = segment.vaddr + segment.bytes.len() as u64;
     placed.clone_bytes = tables_end - code_at;
@@ -243,10 +243,10 @@ fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
     (start, places)
 }
 
-fn table_bytes(table: &Table, clone: u64) -> Result<Vec<u8>, Refusal> {
+fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::new();
-    for &offset in &table.targets {
-        let target = clone + u64::from(offset);
+    for &original in &table.targets {
+        let target = resolver.clone_of(original).unwrap_or(original);
         match table.form {
             TableForm::Absolute8 => out.extend_from_slice(&target.to_le_bytes()),
             TableForm::Relative { anchor } => {

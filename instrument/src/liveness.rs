@@ -78,15 +78,51 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
         }
         gen_kill.push((read, kill));
     }
-    let mut live = Liveness { live_in: vec![RegSet::EMPTY; graph.blocks.len()], allowed, at_return };
+    let mut live = Liveness { live_in: Vec::new(), allowed, at_return };
+    live.live_in = backward(graph, &gen_kill, |b, live_in| RegSet(live.out(graph, b, live_in).0), |b, live_in| pads(graph, b, live_in));
+    live
+}
+
+/// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
+/// entry): nobody passes it to a call without touching it, and calls keep no caller-saved register.
+pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
+    let summary = |block: &crate::ir::Block| {
+        let (mut read, mut kill) = (0u16, 0u16);
+        for i in (block.insns.start as usize..block.insns.end as usize).rev() {
+            let call = matches!(graph.insns[i].inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            let (r, k) = if call { (uses[i].read.0, CALLER_SAVED.0) } else { (uses[i].read.0, uses[i].kill.0) };
+            read = read & !k | r;
+            kill |= k;
+        }
+        (read, kill)
+    };
+    let gen_kill: Vec<(u16, u16)> = graph.blocks.iter().map(summary).collect();
+    let out = |b: usize, live_in: &[RegSet]| {
+        let exit = graph.exits[b];
+        let mut live = if exit.leaves { ALL.0 & !CALLER_SAVED.0 } else { 0 };
+        if exit.returns {
+            live |= ALL.0 & !CALLER_SAVED.0 | RegSet::EMPTY.with(RAX).with(RDX).0;
+        }
+        RegSet(graph.blocks[b].succs.iter().fold(live, |l, s| l | live_in[s.0 as usize].0))
+    };
+    backward(graph, &gen_kill, out, |b, live_in| pads(graph, b, live_in))
+}
+
+fn backward(
+    graph: &Graph,
+    gen_kill: &[(u16, u16)],
+    out: impl Fn(usize, &[RegSet]) -> RegSet,
+    extra: impl Fn(usize, &[RegSet]) -> RegSet,
+) -> Vec<RegSet> {
+    let mut live_in = vec![RegSet::EMPTY; graph.blocks.len()];
     let mut queued = vec![true; graph.blocks.len()];
     let mut work: Vec<usize> = (0..graph.blocks.len()).collect();
     while let Some(b) = work.pop() {
         queued[b] = false;
         let (read, kill) = gen_kill[b];
-        let new = RegSet(read | live.live_out(graph, b).0 & !kill | live.pads(graph, b).0);
-        if new != live.live_in[b] {
-            live.live_in[b] = new;
+        let new = RegSet(read | out(b, &live_in).0 & !kill | extra(b, &live_in).0);
+        if new != live_in[b] {
+            live_in[b] = new;
             for p in &graph.blocks[b].preds {
                 if !std::mem::replace(&mut queued[p.0 as usize], true) {
                     work.push(p.0 as usize);
@@ -94,34 +130,38 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
             }
         }
     }
-    live
+    live_in
+}
+
+/// Live because an exception may lead from block `b` to a landing pad.
+fn pads(graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
+    let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
+    let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
+    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize].0);
+    RegSet(live & !RegSet::EMPTY.with(RAX).with(RDX).0)
 }
 
 impl Liveness {
     /// Live at the end of block `b`.
     pub fn live_out(&self, graph: &Graph, b: usize) -> RegSet {
+        self.out(graph, b, &self.live_in)
+    }
+
+    fn out(&self, graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
         let mut live = if graph.exits[b].leaves { ALL.0 } else { 0 };
         if graph.exits[b].returns {
             live |= self.at_return.0;
         }
         for s in &graph.blocks[b].succs {
-            live |= self.live_in[s.0 as usize].0;
+            live |= live_in[s.0 as usize].0;
         }
         RegSet(live)
-    }
-
-    /// Live because an exception may lead from block `b` to a landing pad.
-    fn pads(&self, graph: &Graph, b: usize) -> RegSet {
-        let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
-        let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
-        let live = pads.fold(0, |live, p| live | self.live_in[p.1.0 as usize].0);
-        RegSet(live & !RegSet::EMPTY.with(RAX).with(RDX).0)
     }
 
     /// Writes [`Insn::dead`] of every instruction.
     pub fn mark(&self, input: &Input, graph: &mut Graph, uses: &[RegUse]) {
         for b in 0..graph.blocks.len() {
-            let pads = self.pads(graph, b);
+            let pads = pads(graph, b, &self.live_in);
             let mut live = self.live_out(graph, b).0;
             let range = graph.blocks[b].insns.clone();
             for i in (range.start as usize..range.end as usize).rev() {

@@ -1,11 +1,11 @@
 //! Symbolic values along a straight chain of blocks, for jump tables.
 //!
 //! Exact: two equal ids mean two equal values at run time. 64-bit arithmetic is kept as linear sums; narrower
-//! results are wrapped in the extension that the hardware applies. Memory is believed only for frame slots and
-//! writable statics, between stores that cannot touch them.
+//! results are wrapped in the extension that the hardware applies. Memory keeps its content between stores that may touch it (another
+//! thread that changes an index between its check and its use would break the original as well).
 
 use crate::ir::{Gpr, Insn};
-use crate::regs::{CALLER_SAVED, RAX, RBP, RSP, gpr, reg_use};
+use crate::regs::{CALLER_SAVED, RAX, gpr, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register};
 
 /// Number of a value in [`Machine`].
@@ -60,6 +60,12 @@ impl Machine {
             m.regs[r as usize] = m.intern(Value::Start(Gpr(r)));
         }
         m
+    }
+
+    /// Sets a register to a constant before the first step.
+    pub fn preset(&mut self, r: Gpr, c: u64) {
+        let c = self.constant(c);
+        self.set(r, c);
     }
 
     /// The value with this number.
@@ -193,12 +199,13 @@ impl Machine {
         Some(sum)
     }
 
-    /// A frame slot or a static: the only memory whose content is believed to stay.
+    /// A place at a constant distance from a value, or a static: memory whose content is believed to stay until a store that may touch it.
+    /// Indexed places are not: each load of a table counts for itself.
     fn believable(&self, address: Id) -> bool {
         let (_, terms) = self.sum_of(address);
         match terms[..] {
             [] => true,
-            [(base, 1)] => matches!(self.value(base), Value::Start(r) if *r == RSP || *r == RBP),
+            [(_, 1)] => true,
             _ => false,
         }
     }

@@ -9,8 +9,8 @@
 use crate::cfg::Graph;
 use crate::disasm::index_of;
 use crate::functions::Input;
-use crate::ir::{Insn, RegSet, TableForm};
-use crate::regs::{gpr, reg_use};
+use crate::ir::{Gpr, Insn, RegSet, TableForm};
+use crate::regs::{CALLER_SAVED, RegUse, gpr, reg_use};
 use crate::symbolic::{Id, Machine, Value};
 use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpKind};
 use std::ops::Range;
@@ -35,8 +35,10 @@ pub struct Found {
     pub form: TableForm,
     /// Every target, in order, duplicates included.
     pub targets: Vec<u64>,
-    /// The bound is certain and all targets are instructions of this function.
+    /// The bound is certain and every target is an instruction of this function or code of another.
     pub certain: bool,
+    /// All targets are in this function.
+    pub closed: bool,
     /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry inside the block.
     pub copyable: bool,
     /// Registers that hold something made from the entry when the jump executes.
@@ -59,18 +61,97 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// Looks at every indirect jump of the graph.
 pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory) -> Vec<Found> {
     let mut found = Vec::new();
+    let mut constants = None;
     for (b, block) in graph.blocks.iter().enumerate() {
-        if is_indirect_jump(&graph.insns[block.insns.end as usize - 1]) {
-            found.extend(examine(graph, b, range, input, factory));
+        if !is_indirect_jump(&graph.insns[block.insns.end as usize - 1]) {
+            continue;
         }
+        let here = examine(graph, b, range, input, factory, None);
+        if here.as_ref().is_some_and(|f| f.certain) {
+            found.extend(here);
+            continue;
+        }
+        // The table's address may be in a register since long before.
+        let constants = constants.get_or_insert_with(|| Constants::find(graph, factory));
+        found.extend(examine(graph, b, range, input, factory, Some(constants)).or(here));
     }
     found
+}
+
+/// Registers that hold the same constant on every path to a block.
+struct Constants {
+    at_block: Vec<Option<[Option<u64>; 16]>>,
+}
+
+impl Constants {
+    fn find(graph: &Graph, factory: &mut InstructionInfoFactory) -> Constants {
+        let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
+        let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
+        while let Some(b) = work.pop() {
+            let Some(mut state) = at_block[b] else { continue };
+            let range = graph.blocks[b].insns.clone();
+            for i in range.start as usize..range.end as usize {
+                constant_step(&graph.insns[i], &uses[i], &mut state);
+            }
+            for s in &graph.blocks[b].succs {
+                let to = &mut at_block[s.0 as usize];
+                let merged = match to {
+                    None => state,
+                    Some(old) => std::array::from_fn(|r| old[r].filter(|_| old[r] == state[r])),
+                };
+                if *to != Some(merged) {
+                    *to = Some(merged);
+                    work.push(s.0 as usize);
+                }
+            }
+        }
+        Constants { at_block }
+    }
+
+    fn preset(&self, block: usize, machine: &mut Machine) {
+        for (r, c) in self.at_block[block].iter().flatten().enumerate() {
+            if let Some(c) = c {
+                machine.preset(Gpr(r as u8), *c);
+            }
+        }
+    }
+}
+
+fn constant_step(insn: &Insn, u: &RegUse, state: &mut [Option<u64>; 16]) {
+    let inst = &insn.inst;
+    if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+        CALLER_SAVED.iter().for_each(|r| state[usize::from(r.0)] = None);
+        return;
+    }
+    let register = inst.op0_register();
+    let whole = register.is_gpr64() || register.is_gpr32();
+    let new = match inst.mnemonic() {
+        _ if inst.op0_kind() != OpKind::Register || !whole => None,
+        Mnemonic::Lea if inst.is_ip_rel_memory_operand() && register.is_gpr64() => Some(inst.ip_rel_memory_address()),
+        Mnemonic::Mov => match inst.op1_kind() {
+            OpKind::Register if register.is_gpr64() => gpr(inst.op1_register()).and_then(|r| state[usize::from(r.0)]),
+            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => inst.try_immediate(1).ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    for r in u.clobber.iter() {
+        state[usize::from(r.0)] = if gpr(register) == Some(r) { new } else { None };
+    }
 }
 
 /// `upper[id] ≤ bound`.
 type Bounds = Vec<(Id, u64)>;
 
-fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory) -> Option<Found> {
+fn examine(
+    graph: &Graph,
+    b: usize,
+    range: &Range<u64>,
+    input: &Input,
+    factory: &mut InstructionInfoFactory,
+    constants: Option<&Constants>,
+) -> Option<Found> {
     let mut chain = vec![b];
     let mut top = b;
     while chain.len() < CHAIN
@@ -83,6 +164,9 @@ fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: 
     }
     chain.reverse();
     let mut machine = Machine::new();
+    if let Some(constants) = constants {
+        constants.preset(top, &mut machine);
+    }
     let mut bounds = Bounds::new();
     let jump = graph.blocks[b].insns.end as usize - 1;
     for (i, &block) in chain.iter().enumerate() {
@@ -215,20 +299,21 @@ fn read_table(
 ) -> Found {
     let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
     let mut targets = Vec::new();
-    let mut all_inside = count.is_some();
+    let (mut certain, mut closed) = (count.is_some(), true);
     let mut relocated = false;
     for i in 0..count.unwrap_or(MAX_GUESSES) {
         let Some((target, reloc)) = entry(input, shape, i) else {
-            all_inside = false;
+            certain = false;
             break;
         };
         relocated |= reloc;
         if !inside(target) {
-            all_inside = false;
-            // A target in another function (a cold part) does not end the table; anything else does.
-            if count.is_none() || !input.is_code(target) {
+            // A target in another function (a cold part) is as good, if the bound is certain.
+            if count.is_none() || range.contains(&target) || !input.is_code(target) {
+                certain = false;
                 break;
             }
+            closed = false;
         }
         targets.push(target);
     }
@@ -239,8 +324,9 @@ fn read_table(
         load: shape.load,
         table: shape.table,
         form: shape.form,
-        certain: all_inside,
-        copyable: all_inside && read_only && !relocated && tainted.is_some() && !targets.is_empty(),
+        certain,
+        closed,
+        copyable: certain && read_only && !relocated && tainted.is_some() && !targets.is_empty(),
         tainted: tainted.unwrap_or_default(),
         targets,
     }

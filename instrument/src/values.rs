@@ -119,13 +119,16 @@ impl Sum {
 pub struct Values {
     sums: Vec<Sum>,
     of_sum: FastMap<Sum, Val>,
-    atoms: Vec<Kind>,
+    atoms: Vec<(Kind, Val)>,
     of_load: FastMap<(u32, Val), Atom>,
 }
 
 impl Values {
     /// Number of the sum.
     pub fn intern(&mut self, sum: Sum) -> Val {
+        if let ([(atom, 1)], 0) = (sum.terms(), sum.constant) {
+            return self.atoms[*atom as usize].1;
+        }
         *self.of_sum.entry(sum).or_insert_with(|| {
             self.sums.push(sum);
             self.sums.len() as Val - 1
@@ -150,22 +153,24 @@ impl Values {
 
     /// An atom's kind.
     pub fn kind(&self, a: Atom) -> &Kind {
-        &self.atoms[a as usize]
+        &self.atoms[a as usize].0
     }
 
     /// A new atom as a value.
     pub fn atom(&mut self, kind: Kind) -> Val {
-        self.atoms.push(kind);
-        let atom = self.atoms.len() as Atom - 1;
-        self.of_atom(atom)
-    }
-
-    /// An atom as a value.
-    pub fn of_atom(&mut self, atom: Atom) -> Val {
+        let atom = self.atoms.len() as Atom;
         let mut sum = Sum::constant(0);
         sum.terms[0] = (atom, 1);
         sum.count = 1;
-        self.intern(sum)
+        let v = self.sums.len() as Val;
+        self.sums.push(sum);
+        self.atoms.push((kind, v));
+        v
+    }
+
+    /// An atom as a value.
+    pub fn of_atom(&self, atom: Atom) -> Val {
+        self.atoms[atom as usize].1
     }
 
     /// Something unknown.
