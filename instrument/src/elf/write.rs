@@ -31,6 +31,10 @@ pub struct Additions {
     pub vaddr: u64,
     /// Its content; the program headers are written to its start by [`assemble`].
     pub segment: Vec<u8>,
+    /// Offset in `segment` (a multiple of [`PAGE`]) from where on it is a second, writable segment.
+    pub writable_from: Option<usize>,
+    /// Address and size of a dynamic array that replaces the old one.
+    pub dynamic: Option<(u64, u64)>,
     /// Address and size of the note.
     pub note: (u64, u64),
     /// Address and size of the new `.eh_frame_hdr`.
@@ -73,7 +77,7 @@ impl Image {
 
 /// Room for the program headers at the segment's start, bytes.
 pub fn headers_len(elf: &Elf) -> usize {
-    (elf.segments.len() + 3) * PHDR
+    (elf.segments.len() + 4) * PHDR
 }
 
 /// Where the segment goes: the lowest page from which on both file and memory are free, at an offset that
@@ -137,9 +141,16 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
         memsz: size,
         align,
     };
-    let load = same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_X.0, new.vaddr, new.segment.len() as u64, PAGE);
+    let fixed = new.writable_from.unwrap_or(new.segment.len());
     let last = headers.iter().rposition(|h| h.kind == elf::PT_LOAD.0).map_or(headers.len(), |i| i + 1);
-    headers.insert(last, load);
+    headers.insert(last, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_X.0, new.vaddr, fixed as u64, PAGE));
+    if fixed < new.segment.len() {
+        let size = (new.segment.len() - fixed) as u64;
+        headers.insert(last + 1, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_W.0, new.vaddr + fixed as u64, size, PAGE));
+    }
+    if let (Some((at, size)), Some(old)) = (new.dynamic, headers.iter_mut().find(|h| h.kind == elf::PT_DYNAMIC.0)) {
+        *old = same(elf::PT_DYNAMIC.0, old.flags, at, size, 8);
+    }
     headers.push(same(elf::PT_NOTE.0, elf::PF_R.0, new.note.0, new.note.1, 8));
     if let Some((at, size)) = new.eh_frame_hdr {
         let header = same(elf::PT_GNU_EH_FRAME.0, elf::PF_R.0, at, size, 4);
@@ -236,7 +247,9 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
     if new.symbols.is_empty() {
         return;
     }
-    let old = elf.sections.iter().position(|s| s.kind == elf::SHT_SYMTAB.0);
+    // A symbol table whose names lie in no string table of its own says nothing; a new one is made beside it.
+    let named = |s: &Section| elf.sections.get(s.link as usize).is_some_and(|t| t.kind == elf::SHT_STRTAB.0);
+    let old = elf.sections.iter().position(|s| s.kind == elf::SHT_SYMTAB.0 && named(s));
     let (index, mut bytes) = match old {
         Some(i) => (i, elf.section_bytes(&elf.sections[i]).unwrap_or(&[]).to_vec()),
         None => {
@@ -295,4 +308,55 @@ pub fn assemble(elf: &Elf, mut new: Additions) -> Result<Image, Refusal> {
     put(&mut head, 60, &(tail.sections.len() as u16).to_le_bytes());
     put(&mut head, 62, &(tail.names as u16).to_le_bytes());
     Ok(Image { pieces: vec![(0, head), (offset, new.segment), (tail.start, tail.bytes)] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The smallest file with one segment and a symbol table that takes its names from section `link`.
+    fn with_symbols(link: u32) -> Vec<u8> {
+        let segment = Segment { kind: elf::PT_LOAD.0, flags: 5, offset: 0, vaddr: 0x40_0000, paddr: 0, filesz: 0x200, memsz: 0x200, align: PAGE };
+        let names = b"\0.symtab\0.strtab\0";
+        let symtab = Section { name_at: 1, kind: elf::SHT_SYMTAB.0, offset: 0x180, size: SYM as u64, link, entsize: SYM as u64, ..Section::default() };
+        let strtab = Section { name_at: 9, kind: elf::SHT_STRTAB.0, offset: 0x1c0, size: names.len() as u64, ..Section::default() };
+        let mut data = vec![0; 0x200];
+        put(&mut data, 0, b"\x7fELF\x02\x01\x01");
+        put(&mut data, 16, &[2, 0, 62, 0, 1, 0, 0, 0]);
+        put(&mut data, 32, &(EHDR as u64).to_le_bytes());
+        put(&mut data, 40, &0xc0u64.to_le_bytes());
+        for (at, value) in [(54, PHDR as u16), (56, 1), (58, SHDR as u16), (60, 3), (62, 2)] {
+            put(&mut data, at, &value.to_le_bytes());
+        }
+        put(&mut data, EHDR, &program_header(&segment));
+        put(&mut data, 0xc0 + SHDR, &section_header(&symtab));
+        put(&mut data, 0xc0 + 2 * SHDR, &section_header(&strtab));
+        put(&mut data, 0x1c0, names);
+        data
+    }
+
+    fn clone_names(link: u32) -> Vec<String> {
+        let data = with_symbols(link);
+        let parsed = Elf::parse(&data).unwrap();
+        let vaddr = place(&parsed).unwrap();
+        let text = NewSection { name: ".mgz.text", kind: elf::SHT_PROGBITS.0, flags: 6, addr: vaddr + 0x800, size: 8, align: 16 };
+        let symbols = vec![("f.mgz".into(), vaddr + 0x800, 8)];
+        let new = Additions { vaddr, segment: vec![0; 0x1000], note: (vaddr + 0x400, 64), sections: vec![text], symbols, ..Additions::default() };
+        let image = assemble(&parsed, new).unwrap().to_bytes();
+        let again = Elf::parse(&image).unwrap();
+        super::super::symbols::functions(&again).into_iter().map(|(name, ..)| name).collect()
+    }
+
+    #[test]
+    fn clones_are_named_in_the_symbol_table() {
+        assert_eq!(clone_names(2), ["f.mgz"]);
+    }
+
+    #[test]
+    fn a_symbol_table_without_names_is_left_alone() {
+        // Out of the table, and a section that is no string table.
+        for link in [8216, 0] {
+            clone_names(link);
+        }
+    }
 }
