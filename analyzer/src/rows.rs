@@ -98,6 +98,8 @@ pub struct Chunk {
     pub loads: RowColumns,
     /// Stores.
     pub stores: RowColumns,
+    /// Number of the chunk's loads before each store.
+    pub loads_before: Vec<u32>,
     /// Number of the piece of the trace.
     pub piece: usize,
     /// Samples, in order.

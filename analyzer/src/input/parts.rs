@@ -260,6 +260,14 @@ impl Decoded {
                         implied: indices.iter().map(|&i| self.implied[i]).collect::<Vec<_>>().into(),
                     }
                 };
+                let mut before = 0;
+                for &is_store in &store {
+                    if is_store {
+                        chunk.loads_before.push(before);
+                    } else {
+                        before += 1;
+                    }
+                }
                 chunk.loads = pick(false);
                 chunk.stores = pick(true);
             }

@@ -143,6 +143,8 @@ struct Chosen<'a> {
 struct Wanted {
     /// Loads of the sample that lie before each of its pieces.
     before: HashMap<usize, u64>,
+    /// Loads of the whole sample.
+    loads: u64,
     ranges: Vec<(std::ops::Range<u64>, u32)>,
 }
 
@@ -161,7 +163,7 @@ impl<'a> Chosen<'a> {
                     before.entry(piece).or_insert(sum);
                     sum += loads;
                 }
-                Wanted { before, ranges: Vec::new() }
+                Wanted { before, loads: sum, ranges: Vec::new() }
             });
             entry.ranges.push((range, bucket));
         };
@@ -193,19 +195,25 @@ impl Source for Chosen<'_> {
         for run in std::mem::take(&mut chunk.runs) {
             let Some(wanted) = self.wanted.get(&(run.process, run.thread, run.sample)) else { continue };
             let first = wanted.before.get(&number).copied().unwrap_or(0);
-            let mut stores = run.stores.clone();
+            let length = run.loads.len() as u64;
+            let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
             for (range, bucket) in &wanted.ranges {
                 // Loads of the sample → loads of the run.
-                let length = run.loads.len() as u64;
-                let from = range.start.saturating_sub(first).min(length) as usize;
-                let to = range.end.saturating_sub(first).min(length) as usize;
-                if from >= to {
+                let from = range.start.saturating_sub(first).min(length);
+                let to = range.end.saturating_sub(first).min(length);
+                // A store belongs to the load that follows it, or to the last one of the sample.
+                let store = |load: u64| {
+                    let load = (run.loads.start as u64).saturating_add(load.saturating_sub(first));
+                    run.stores.start + before.partition_point(|&b| u64::from(b) < load)
+                };
+                let first_store = if range.start <= first { run.stores.start } else { store(range.start) };
+                let end_store = if range.end >= wanted.loads { run.stores.end } else if range.end <= first { run.stores.start } else { store(range.end) };
+                if from >= to && first_store >= end_store {
                     continue;
                 }
                 let mut part = run.clone();
-                part.loads = run.loads.start + from..run.loads.start + to;
-                // Stores cannot be placed between loads: they go to the first part.
-                part.stores = std::mem::replace(&mut stores, run.stores.end..run.stores.end);
+                part.loads = run.loads.start + from as usize..run.loads.start + to.max(from) as usize;
+                part.stores = first_store..end_store.max(first_store);
                 part.bucket = *bucket;
                 runs.push(part);
             }
