@@ -15,6 +15,8 @@ Examples:
                                           denser sampling, replacing the trace of the last run
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
+  mgz-record --probe                      what this machine can record, and what to do about the rest
+  mgz-record --import perf.data --raw     the ptwrites of an Intel PT recording made with perf
   mgz-analyze trace                       what the loads do
 
 Records memory accesses of programs that mgz-instrument has prepared.
@@ -81,6 +83,22 @@ pub struct Cli {
     /// Convert the spill files of a trace whose recording did not end well
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
     pub recover: Option<PathBuf>,
+
+    /// Read a perf.data file with Intel PT data (- for standard input) instead of running a program
+    #[arg(long, value_name = "FILE", requires = "import_form", conflicts_with_all = ["program", "hot", "recover"])]
+    pub import: Option<PathBuf>,
+
+    /// Print every ptwrite of the imported file: sample, time_ns, tid, ip, payload
+    #[arg(long, group = "import_form", requires = "import", conflicts_with = "program")]
+    pub raw: bool,
+
+    /// Print every Intel PT packet of the imported file
+    #[arg(long, group = "import_form", requires = "import", conflicts_with = "program")]
+    pub packets: bool,
+
+    /// Show what this machine can record, and the remedy for what it cannot
+    #[arg(long, conflicts_with_all = ["program", "hot", "recover", "import"])]
+    pub probe: bool,
 
     /// Print a completion script
     #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
@@ -193,6 +211,16 @@ mod tests {
         assert!(!cli.force);
         assert_eq!(cli.program, ["./a", "--force", "--", "b"]);
         assert!(Cli::try_parse_from(["mgz-record", "--frobnicate", "--", "a"]).is_err());
+    }
+
+    #[test]
+    fn an_import_says_what_to_print() {
+        let parse = |args: &[&str]| Cli::try_parse_from([&["mgz-record"], args].concat());
+        assert!(parse(&["--import", "perf.data", "--raw"]).is_ok_and(|cli| cli.raw && !cli.packets));
+        assert!(parse(&["--import", "-", "--packets"]).is_ok_and(|cli| cli.packets));
+        for bad in [&["--import", "x"][..], &["--raw", "--", "x"], &["--import", "x", "--raw", "--packets"], &["--probe", "--", "x"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

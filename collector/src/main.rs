@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use mgz_collector::cli::{self, Cli};
-use mgz_collector::{hot, record};
+use mgz_collector::{hot, offline, record};
 
 fn main() {
     std::process::exit(run());
@@ -27,6 +27,8 @@ fn run() -> i32 {
             let _ = cli::man(&mut std::io::stdout());
             Ok(0)
         }
+        Cli { probe: true, .. } => offline::probe(&cli),
+        Cli { import: Some(file), .. } => offline::import(&cli, file),
         Cli { recover: Some(trace), .. } => record::recover(&cli, trace),
         Cli { hot: true, .. } => hot::run(&cli),
         _ => record::record(&cli),

@@ -1,0 +1,392 @@
+//! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
+//!
+//! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may hide or
+//! forbid what CPUID says), files of the kernel, and the process's own limits. The files are read
+//! below a given root, so that tests can show the module a machine that is not there.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// What the processor says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Processor {
+    /// Vendor string, e.g. `GenuineIntel`.
+    pub vendor: String,
+    /// CPUID: Intel Processor Trace.
+    pub intel_pt: bool,
+    /// CPUID: `ptwrite` packets.
+    pub ptwrite: bool,
+    /// CPUID: filters by IP range.
+    pub ip_filtering: bool,
+    /// CPUID: MTC packets.
+    pub mtc: bool,
+    /// CPUID: cycle packets and a choice of PSB distances.
+    pub psb_cyc: bool,
+    /// The instruction ran in a child process; `None` if that could not be tried.
+    pub ptwrite_runs: Option<bool>,
+    /// User programs may set segment bases (the software backend's need).
+    pub fsgsbase: bool,
+}
+
+/// What the kernel offers and allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// Release, e.g. `6.1.0`.
+    pub release: String,
+    /// There is an `intel_pt` PMU.
+    pub intel_pt: bool,
+    /// Its capabilities, by name.
+    pub caps: BTreeMap<String, String>,
+    /// Its format fields, by name.
+    pub format: BTreeMap<String, String>,
+    /// Number of address filters it takes.
+    pub address_filters: u32,
+    /// Core PMUs (`cpu`, or `cpu_core` and `cpu_atom` on hybrid machines).
+    pub core_pmus: Vec<String>,
+    /// Events of those PMUs that sample loads.
+    pub load_events: Vec<String>,
+    /// `perf_event_paranoid`.
+    pub paranoid: Option<i32>,
+    /// `perf_event_mlock_kb`.
+    pub mlock_kb: Option<u64>,
+    /// PT data in samples (5.5).
+    pub aux_sampling: bool,
+    /// Tracing can be paused and resumed by other events (6.13).
+    pub aux_pause: bool,
+}
+
+/// What this process may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rights {
+    /// CAP_PERFMON or CAP_SYS_ADMIN.
+    pub perfmon: bool,
+    /// CAP_IPC_LOCK.
+    pub ipc_lock: bool,
+    /// Limit of locked memory, bytes; `None` if unlimited.
+    pub memlock: Option<u64>,
+}
+
+/// Something that is missing, with what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Without it, nothing can be recorded this way; else it is only worse.
+    pub required: bool,
+    /// What.
+    pub what: String,
+    /// Remedy.
+    pub remedy: String,
+}
+
+/// Everything [`probe`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProbeReport {
+    /// Processor.
+    pub processor: Processor,
+    /// Kernel.
+    pub kernel: Kernel,
+    /// Rights.
+    pub rights: Rights,
+    /// What Intel PT recording lacks.
+    pub pt_missing: Vec<Missing>,
+    /// What software recording lacks.
+    pub soft_missing: Vec<Missing>,
+    /// What `--backend auto` takes: `pt`, `soft` or `none`.
+    pub backend: String,
+}
+
+/// Looks at this machine.
+pub fn probe() -> ProbeReport {
+    report(processor(), kernel(Path::new("/")), rights(Path::new("/")))
+}
+
+/// Draws the conclusions.
+pub fn report(processor: Processor, kernel: Kernel, rights: Rights) -> ProbeReport {
+    let pt_missing = pt_missing(&processor, &kernel, &rights);
+    let mut soft_missing = Vec::new();
+    if !processor.fsgsbase {
+        let what = "user programs cannot set segment bases (FSGSBASE)".into();
+        soft_missing.push(Missing { required: true, what, remedy: "use Linux 5.9 or newer, without nofsgsbase on its command line".into() });
+    }
+    let usable = |missing: &[Missing]| !missing.iter().any(|m| m.required);
+    let backend = if usable(&pt_missing) {
+        "pt"
+    } else if usable(&soft_missing) {
+        "soft"
+    } else {
+        "none"
+    };
+    ProbeReport { processor, kernel, rights, pt_missing, soft_missing, backend: backend.into() }
+}
+
+fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights) -> Vec<Missing> {
+    let mut list = Vec::new();
+    let mut missing = |required: bool, what: String, remedy: &str| list.push(Missing { required, what, remedy: remedy.into() });
+    const OTHER_CPU: &str = "use the software backend, or a CPU with ptwrite: Goldmont Plus, Tremont, Gracemont; Alder Lake and newer; Sapphire Rapids and newer";
+    if !cpu.intel_pt {
+        let who = if cpu.vendor.is_empty() { "this processor" } else { &cpu.vendor };
+        missing(true, format!("CPUID shows no Intel PT ({who})"), OTHER_CPU);
+    } else if !cpu.ptwrite {
+        missing(true, "Intel PT is there, but CPUID shows no ptwrite".into(), OTHER_CPU);
+    }
+    if cpu.ptwrite && cpu.ptwrite_runs == Some(false) {
+        missing(true, "ptwrite is in CPUID but raises SIGILL".into(), "a hypervisor seems to forbid it: enable PT for the guest, or run on the host");
+    }
+    if cpu.intel_pt && !kernel.intel_pt {
+        missing(true, "the kernel has no intel_pt PMU".into(), "use a kernel with perf events; in a guest, the host must pass PT on (kvm_intel.pt_mode=1)");
+    }
+    if kernel.intel_pt && kernel.caps.get("ptwrite").is_some_and(|v| v == "0") {
+        missing(true, "the intel_pt PMU reports no ptwrite".into(), OTHER_CPU);
+    }
+    let paranoid = kernel.paranoid.unwrap_or(2);
+    if paranoid > 2 && !rights.perfmon {
+        missing(true, format!("perf_event_paranoid is {paranoid}"), "sysctl kernel.perf_event_paranoid=2, or give mgz-record CAP_PERFMON");
+    }
+    if kernel.intel_pt && !kernel.aux_sampling {
+        missing(false, format!("Linux {} cannot put PT data into samples", kernel.release), "use Linux 5.5 or newer; until then full traces and snapshots only");
+    }
+    if kernel.intel_pt && kernel.load_events.is_empty() {
+        missing(false, "no PMU event counts loads".into(), "samples are taken by CPU time");
+    }
+    let limit = rights.memlock.map(|bytes| bytes >> 10).map(|kb| kb + kernel.mlock_kb.unwrap_or(516));
+    if let Some(kb) = limit.filter(|&kb| kb < 4096 && paranoid >= 0 && !rights.perfmon && !rights.ipc_lock) {
+        missing(false, format!("only {kb} KiB of memory may be locked for buffers"), "ulimit -l unlimited, or sysctl kernel.perf_event_mlock_kb=65536");
+    }
+    list
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor() -> Processor {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    let leaf0 = __cpuid(0);
+    let vendor: Vec<u8> = [leaf0.ebx, leaf0.edx, leaf0.ecx].iter().flat_map(|r| r.to_le_bytes()).collect();
+    let mut cpu = Processor { vendor: String::from_utf8_lossy(&vendor).into_owned(), ..Processor::default() };
+    if leaf0.eax >= 7 {
+        cpu.intel_pt = __cpuid_count(7, 0).ebx >> 25 & 1 == 1;
+    }
+    if cpu.intel_pt && leaf0.eax >= 0x14 {
+        let features = __cpuid_count(0x14, 0).ebx;
+        cpu.psb_cyc = features >> 1 & 1 == 1;
+        cpu.ip_filtering = features >> 2 & 1 == 1;
+        cpu.mtc = features >> 3 & 1 == 1;
+        cpu.ptwrite = features >> 4 & 1 == 1;
+    }
+    cpu.ptwrite_runs = try_ptwrite();
+    // SAFETY: getauxval reads the process's auxiliary vector.
+    let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+    cpu.fsgsbase = hwcap2 >> 1 & 1 == 1;
+    cpu
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor() -> Processor {
+    Processor::default()
+}
+
+/// Runs `ptwrite` in a child, which dies of SIGILL where it is not there.
+#[cfg(target_arch = "x86_64")]
+fn try_ptwrite() -> Option<bool> {
+    // SAFETY: the child calls nothing but setrlimit, signal and _exit, which are async-signal-safe, so it does not
+    // matter what other threads held when it was made. `ptwrite` changes neither registers nor flags nor memory.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::signal(libc::SIGILL, libc::SIG_DFL);
+            std::arch::asm!(".byte 0xf3, 0x48, 0x0f, 0xae, 0xe0", options(nomem, nostack, preserves_flags));
+            libc::_exit(0);
+        }
+        child
+    };
+    if child < 0 {
+        return None;
+    }
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call; the child is ours and not waited for elsewhere.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        if waited == child {
+            return Some(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+        }
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+}
+
+fn line(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+/// Files of a folder with their contents.
+fn entries(path: &Path) -> BTreeMap<String, String> {
+    let Ok(list) = std::fs::read_dir(path) else { return BTreeMap::new() };
+    let named = list.flatten().filter_map(|entry| Some((entry.file_name().into_string().ok()?, line(&entry.path())?)));
+    named.collect()
+}
+
+/// Whether a release is at least `major.minor`.
+fn at_least(release: &str, major: u32, minor: u32) -> bool {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    found >= (major, minor)
+}
+
+fn kernel(root: &Path) -> Kernel {
+    let devices = root.join("sys/bus/event_source/devices");
+    let pt = devices.join("intel_pt");
+    let release = line(&root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
+    let mut kernel = Kernel {
+        intel_pt: pt.join("type").exists(),
+        caps: entries(&pt.join("caps")),
+        format: entries(&pt.join("format")),
+        address_filters: line(&pt.join("nr_addr_filters")).and_then(|n| n.parse().ok()).unwrap_or(0),
+        paranoid: line(&root.join("proc/sys/kernel/perf_event_paranoid")).and_then(|n| n.parse().ok()),
+        mlock_kb: line(&root.join("proc/sys/kernel/perf_event_mlock_kb")).and_then(|n| n.parse().ok()),
+        aux_sampling: at_least(&release, 5, 5),
+        aux_pause: at_least(&release, 6, 13),
+        release,
+        ..Kernel::default()
+    };
+    for pmu in ["cpu", "cpu_core", "cpu_atom"] {
+        let path = devices.join(pmu);
+        if path.join("type").exists() {
+            kernel.core_pmus.push(pmu.into());
+            let events = entries(&path.join("events"));
+            kernel.load_events.extend(["mem-loads", "mem-loads-aux"].iter().filter(|e| events.contains_key(**e)).map(|e| format!("{pmu}/{e}/")));
+        }
+    }
+    kernel
+}
+
+fn rights(root: &Path) -> Rights {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let capabilities = status.lines().find_map(|l| l.strip_prefix("CapEff:")).and_then(|l| u64::from_str_radix(l.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| capabilities >> bit & 1 == 1;
+    let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    let memlock = limits.lines().find_map(|l| l.strip_prefix("Max locked memory")).and_then(|l| l.split_whitespace().next()?.parse().ok());
+    Rights { perfmon: has(38) || has(21), ipc_lock: has(14), memlock }
+}
+
+impl fmt::Display for ProbeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let yes = |b: bool| if b { "yes" } else { "no" };
+        let (cpu, kernel, rights) = (&self.processor, &self.kernel, &self.rights);
+        let trial = cpu.ptwrite_runs.map_or("not tried", yes);
+        writeln!(f, "processor   {}: Intel PT {}, ptwrite {} (runs: {trial}), FSGSBASE {}", cpu.vendor, yes(cpu.intel_pt), yes(cpu.ptwrite), yes(cpu.fsgsbase))?;
+        writeln!(f, "kernel      {}: intel_pt {}, {} address filters, AUX sampling {}, pause and resume {}", kernel.release, yes(kernel.intel_pt), kernel.address_filters, yes(kernel.aux_sampling), yes(kernel.aux_pause))?;
+        let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
+        writeln!(f, "PMUs        {}; load events: {}", list(&kernel.core_pmus), list(&kernel.load_events))?;
+        let number = |n: Option<String>| n.unwrap_or_else(|| "unknown".into());
+        let locked = rights.memlock.map_or("unlimited".into(), |b| format!("{} KiB", b >> 10));
+        writeln!(f, "rights      perf_event_paranoid {}, perf_event_mlock_kb {}, CAP_PERFMON {}, locked memory {locked}", number(kernel.paranoid.map(|n| n.to_string())), number(kernel.mlock_kb.map(|n| n.to_string())), yes(rights.perfmon))?;
+        for (name, missing) in [("Intel PT", &self.pt_missing), ("software", &self.soft_missing)] {
+            let verdict = if missing.iter().any(|m| m.required) { "cannot record" } else { "can record" };
+            writeln!(f, "{name:<11} {verdict}")?;
+            for m in missing {
+                writeln!(f, "            {}{}: {}", if m.required { "" } else { "(not required) " }, m.what, m.remedy)?;
+            }
+        }
+        writeln!(f, "--backend auto takes: {}", self.backend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// A hybrid machine that has everything.
+    fn machine(root: &Path) {
+        write(root, "proc/sys/kernel/osrelease", "6.13.2-generic\n");
+        write(root, "proc/sys/kernel/perf_event_paranoid", "2\n");
+        write(root, "proc/sys/kernel/perf_event_mlock_kb", "516\n");
+        write(root, "proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n");
+        write(root, "proc/self/limits", "Max locked memory         8388608              8388608              bytes\n");
+        let pt = "sys/bus/event_source/devices/intel_pt";
+        write(root, &format!("{pt}/type"), "9\n");
+        write(root, &format!("{pt}/nr_addr_filters"), "2\n");
+        write(root, &format!("{pt}/caps/ptwrite"), "1\n");
+        write(root, &format!("{pt}/format/ptw"), "config:12\n");
+        for pmu in ["cpu_core", "cpu_atom"] {
+            write(root, &format!("sys/bus/event_source/devices/{pmu}/type"), "4\n");
+            write(root, &format!("sys/bus/event_source/devices/{pmu}/events/mem-loads"), "event=0xd0,umask=0x5\n");
+        }
+    }
+
+    fn full() -> Processor {
+        Processor { vendor: "GenuineIntel".into(), intel_pt: true, ptwrite: true, ip_filtering: true, mtc: true, psb_cyc: true, ptwrite_runs: Some(true), fsgsbase: true }
+    }
+
+    fn missing(processor: Processor, root: &Path) -> (Vec<String>, String) {
+        let report = report(processor, kernel(root), rights(root));
+        assert!(report.to_string().contains("--backend auto takes"));
+        (report.pt_missing.iter().filter(|m| m.required).map(|m| m.what.clone()).collect(), report.backend)
+    }
+
+    #[test]
+    fn a_machine_with_everything_records_with_pt() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let kernel = kernel(dir.path());
+        assert_eq!((kernel.address_filters, kernel.aux_pause, kernel.paranoid), (2, true, Some(2)));
+        assert_eq!(kernel.core_pmus, ["cpu_core", "cpu_atom"]);
+        assert_eq!(kernel.load_events, ["cpu_core/mem-loads/", "cpu_atom/mem-loads/"]);
+        assert_eq!(kernel.format["ptw"], "config:12");
+        assert_eq!(rights(dir.path()), Rights { perfmon: false, ipc_lock: false, memlock: Some(8_388_608) });
+        let report = report(full(), kernel, rights(dir.path()));
+        assert_eq!((report.pt_missing, report.backend.as_str()), (vec![], "pt"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_and_software_takes_over() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let (list, backend) = missing(Processor { ptwrite: false, ptwrite_runs: Some(false), ..full() }, dir.path());
+        assert_eq!((list, backend.as_str()), (vec!["Intel PT is there, but CPUID shows no ptwrite".to_string()], "soft"));
+        let (list, _) = missing(Processor { ptwrite_runs: Some(false), ..full() }, dir.path());
+        assert_eq!(list, ["ptwrite is in CPUID but raises SIGILL"]);
+        write(dir.path(), "proc/sys/kernel/perf_event_paranoid", "4\n");
+        let (list, _) = missing(full(), dir.path());
+        assert_eq!(list, ["perf_event_paranoid is 4"]);
+        write(dir.path(), "proc/self/status", "CapEff:\t0000004000000000\n");
+        assert_eq!(missing(full(), dir.path()), (vec![], "pt".into()));
+        std::fs::remove_file(dir.path().join("sys/bus/event_source/devices/intel_pt/type")).unwrap();
+        assert_eq!(missing(full(), dir.path()).0, ["the kernel has no intel_pt PMU"]);
+        let neither = Processor { vendor: "AuthenticAMD".into(), ..Processor::default() };
+        let (list, backend) = missing(neither, dir.path());
+        assert_eq!((list[0].as_str(), backend.as_str()), ("CPUID shows no Intel PT (AuthenticAMD)", "none"));
+    }
+
+    #[test]
+    fn an_old_kernel_and_little_memory_are_no_obstacles_but_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        write(dir.path(), "proc/sys/kernel/osrelease", "5.4.0\n");
+        write(dir.path(), "proc/self/limits", "Max locked memory         65536                65536                bytes\n");
+        let report = report(full(), kernel(dir.path()), rights(dir.path()));
+        assert_eq!(report.backend, "pt");
+        let said: Vec<_> = report.pt_missing.iter().map(|m| m.what.as_str()).collect();
+        assert_eq!(said, ["Linux 5.4.0 cannot put PT data into samples", "only 580 KiB of memory may be locked for buffers"]);
+        write(dir.path(), "proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\n");
+        assert_eq!(rights(dir.path()).memlock, None);
+    }
+
+    #[test]
+    fn this_machine_is_told_consistently() {
+        let report = probe();
+        // CPUID without ptwrite and a trial that succeeds would contradict each other.
+        assert!(report.processor.ptwrite_runs.is_some());
+        assert!(report.processor.intel_pt || !report.processor.ptwrite);
+        assert!(!report.kernel.release.is_empty());
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["backend"], report.backend);
+    }
+}
