@@ -109,7 +109,7 @@ pub struct Cli {
     pub man: bool,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]…")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
 }
 

@@ -179,8 +179,7 @@ impl Parts<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, mut part: Part) -> Result<(), ConvertError> {
-        part.writer.finish()?;
+    fn finish(&mut self, part: Part) -> Result<(), ConvertError> {
         let buffered = part.writer.into_inner()?;
         let file = buffered.into_inner().map_err(|e| ConvertError::Io { path: part.temporary.clone(), error: e.into_error() })?;
         self.bytes += file.metadata().map_err(io(&part.temporary))?.len();
