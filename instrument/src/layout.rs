@@ -1,12 +1,13 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
 //! The segment holds, in this order: program headers, note, sidecar path, patch table, code, jump tables,
-//! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings. Each part's size is known before the
+//! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic
+//! array if the old one has no room. Each part's size is known before the
 //! next part's address is.
 
 use crate::elf::read::Elf;
 use crate::elf::write::{self, Additions, NewSection};
-use crate::elf::Refusal;
+use crate::elf::{PAGE, Refusal};
 use crate::emit::{Emitted, Fixup, FixupKind, Table};
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
@@ -170,6 +171,13 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         segment.bytes.extend_from_slice(&change.strings);
         sections.push(section(".dynstr", elf::SHT_STRTAB.0, 0, strings_at, strings_at + change.strings.len() as u64, 1));
         additions.overwrite = change.overwrite;
+        if let Some(dynamic) = change.dynamic {
+            let at = segment.align(PAGE as usize);
+            additions.writable_from = Some(segment.bytes.len());
+            segment.bytes.extend_from_slice(&dynamic);
+            additions.dynamic = Some((at, dynamic.len() as u64));
+            sections.push(section(".dynamic", elf::SHT_DYNAMIC.0, elf::SHF_WRITE.0, at, at + dynamic.len() as u64, 8));
+        }
     }
     for (clone, &at) in parts.clones.iter().zip(&placed.clones) {
         let patch = |&(from, to): &(u64, u32)| Some(Patch { at: u32::try_from(from).ok()?, to: u32::try_from(at + u64::from(to)).ok()? });

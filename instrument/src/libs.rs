@@ -17,6 +17,8 @@ pub struct Change {
     pub strings: Vec<u8>,
     /// File offsets and bytes to be overwritten.
     pub overwrite: Vec<(u64, Vec<u8>)>,
+    /// A dynamic array that replaces the old one, which has no room for another entry. It must be writable.
+    pub dynamic: Option<Vec<u8>>,
 }
 
 /// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN` replaced by the
@@ -37,7 +39,9 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
 /// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for the libraries'
 /// own needs as well). The string table, grown by the path, will lie at `strings_at`.
 pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Refusal> {
-    let cannot = |why: &str| Refusal::declined(format!("its library search path cannot be changed ({why}); link it with any -Wl,-rpath, or leave out --libs"));
+    let cannot = |why: &str| Refusal::declined(format!("its library search path cannot be changed ({why}); leave out --libs"));
+    /// Bytes of one entry.
+    const SIZE: usize = 16;
     let (table_at, capacity) = elf.dynamic_at.ok_or_else(|| cannot("it has no dynamic section"))?;
     let index_of = |tag: u64| elf.dynamic.iter().position(|d| d.0 == tag);
     let strtab = index_of(dt(elf::DT_STRTAB)).ok_or_else(|| cannot("no dynamic strings"))?;
@@ -48,24 +52,29 @@ pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Ref
     let (rpath, runpath) = (index_of(dt(elf::DT_RPATH)), index_of(dt(elf::DT_RUNPATH)));
     // A DT_NULL must remain behind the last entry.
     let spare = (elf.dynamic.len() + 1 < capacity).then_some(elf.dynamic.len());
-    // DT_RELACOUNT only speeds the loader up.
-    let slot = runpath.or(rpath).or(spare).or_else(|| index_of(dt(elf::DT_RELACOUNT))).ok_or_else(|| cannot("no spare entry"))?;
+    let slot = runpath.or(rpath).or(spare);
 
     let mut strings = old.to_vec();
     let text_at = strings.len() as u64;
     strings.extend_from_slice(path.as_bytes());
     strings.push(0);
-    let mut overwrite = Vec::new();
-    let mut entry = |index: usize, tag: u64, value: u64| {
-        overwrite.push((table_at + index as u64 * 16, [tag.to_le_bytes(), value.to_le_bytes()].concat()));
-    };
-    entry(strtab, dt(elf::DT_STRTAB), strings_at);
-    entry(strsz, dt(elf::DT_STRSZ), strings.len() as u64);
-    entry(slot, dt(elf::DT_RPATH), text_at);
-    if let (Some(_), Some(rpath)) = (runpath, rpath) {
-        entry(rpath, dt(elf::DT_RPATH), text_at);
+    let mut entries = elf.dynamic.clone();
+    entries[strtab].1 = strings_at;
+    entries[strsz].1 = strings.len() as u64;
+    let own = (dt(elf::DT_RPATH), text_at);
+    match slot.filter(|&s| s < entries.len()) {
+        Some(slot) => entries[slot] = own,
+        None => entries.push(own),
     }
-    Ok(Change { strings, overwrite })
+    if let (Some(_), Some(rpath)) = (runpath, rpath) {
+        entries[rpath] = own;
+    }
+    let mut bytes: Vec<u8> = entries.iter().flat_map(|e| [e.0.to_le_bytes(), e.1.to_le_bytes()]).flatten().collect();
+    if slot.is_some() {
+        return Ok(Change { strings, overwrite: vec![(table_at, bytes)], dynamic: None });
+    }
+    bytes.extend_from_slice(&[0; SIZE]);
+    Ok(Change { strings, overwrite: Vec::new(), dynamic: Some(bytes) })
 }
 
 /// A library that a program needs.

@@ -2,7 +2,7 @@
 //! string and section header tables.
 
 use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
-use super::{PAGE, Refusal};
+use super::{PAGE, Refusal, bytes};
 use object::elf;
 use std::collections::HashMap;
 use std::io::{Seek, SeekFrom, Write};
@@ -259,7 +259,7 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
             let name_at = strings.add(elf, tail.names, ".symtab");
             let symtab = Section { name_at, kind: elf::SHT_SYMTAB.0, align: 8, entsize: SYM as u64, link: strtab, info: 1, ..Section::default() };
             tail.sections.push(symtab);
-            (tail.sections.len() - 1, vec![0; SYM])
+            (tail.sections.len() - 1, dynamic_symbols(elf, strtab, strings))
         }
     };
     bytes.truncate(bytes.len() / SYM * SYM);
@@ -275,6 +275,24 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
     let at = tail.append(&bytes);
     let section = &mut tail.sections[index];
     (section.offset, section.size) = (at, bytes.len() as u64);
+}
+
+/// The null symbol and the defined ones of the dynamic symbol table, for a file that has only that: debuggers
+/// that find a full table do not look into the dynamic one.
+fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
+    let mut out = vec![0; SYM];
+    let Some(dynsym) = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0) else { return out };
+    let names = elf.sections.get(dynsym.link as usize).and_then(|s| elf.section_bytes(s)).unwrap_or(&[]);
+    for symbol in elf.section_bytes(dynsym).unwrap_or(&[]).chunks_exact(SYM).skip(1) {
+        let name = bytes::u32(symbol, 0).and_then(|at| bytes::text(names, at as usize)).unwrap_or(b"");
+        if bytes::u16(symbol, 6) == Some(0) || name.is_empty() {
+            continue;
+        }
+        let name_at = strings.add(elf, strtab, &String::from_utf8_lossy(name));
+        out.extend_from_slice(&name_at.to_le_bytes());
+        out.extend_from_slice(&symbol[4..]);
+    }
+    out
 }
 
 /// Puts the file together.
