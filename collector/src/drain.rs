@@ -433,7 +433,8 @@ impl<'a> Drainer<'a> {
         let copied = match self.unpublished(numbers, known) {
             Rest::Nonsense => false,
             Rest::Nothing => {
-                if self.is_ring() && numbers.pid != 0 {
+                // Laps that were not the last of a period leave no window, but they ran.
+                if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
                     self.keep(queue, &self.describe(numbers, cause, 0), &[]);
                 }
                 return true;

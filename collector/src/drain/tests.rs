@@ -1,7 +1,7 @@
 use super::*;
 use crate::arena::Settings;
 use crate::arena::producer::{LAP, Producer, SELF};
-use crate::shared::{MODE_FULL, count};
+use crate::shared::MODE_FULL;
 use mgz_annotations_schema::spill::{SpillFile, ThreadKey};
 use std::time::Duration;
 
@@ -343,7 +343,7 @@ fn a_stop_is_told_to_the_program() {
 
 #[test]
 fn ids_and_modes_agree_with_the_spill_format() {
-    use crate::shared::*;
+    use crate::shared::{CAUSE_END_OF_PROCESS, CAUSE_END_OF_THREAD, CAUSE_EXEC, CAUSE_GIVEN_UP, CAUSE_WHOLE, count};
     for (shared, spill) in [
         (CAUSE_WHOLE, cause::WHOLE),
         (CAUSE_END_OF_THREAD, cause::END_OF_THREAD),
