@@ -15,7 +15,7 @@ use crate::cfg::Graph;
 use crate::frame::{Frame, Stack, THREAD_POINTER, is_frame, static_address};
 use crate::functions::Input;
 use crate::hash::FastMap;
-use crate::ir::{Gpr, Insn};
+use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::{LoopId, Loops, NO_LOOP};
 use crate::operands::{Access, Accesses, Form, Place, Segment, is_repeated_string};
 use crate::plan::Class;
@@ -329,10 +329,11 @@ impl Walk<'_, '_> {
     }
 
     fn store_variable(&mut self, key: i64, size: u32, value: Option<Val>) {
-        for v in self.flow.frame.touched(key, size) {
+        let Flow { values, frame, .. } = &mut *self.flow;
+        for v in frame.touched(key, size) {
             self.state[16 + v] = match value {
-                Some(value) if self.flow.frame.keys[v] == key => value,
-                _ => self.flow.values.opaque(self.block),
+                Some(value) if frame.keys[v] == key => value,
+                _ => values.opaque(self.block),
             };
         }
     }
@@ -370,7 +371,7 @@ impl Walk<'_, '_> {
             };
         }
         if is_call(inst) {
-            return self.call();
+            return self.call(inst);
         }
         if inst.is_string_instruction() {
             return self.string(inst, &list, u);
@@ -403,8 +404,12 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn call(&mut self) {
-        for r in CALLER_SAVED.iter() {
+    fn call(&mut self, inst: &Instruction) {
+        // A compiler that knows the callee may keep values in registers that it leaves alone; if it does not, nobody reads them
+        // before they are written. rax and rdx may be results.
+        let known = inst.flow_control() == FlowControl::Call && !crate::disasm::direct_target(inst).is_none_or(|t| self.flow.input.is_plt(t));
+        let lost = if known { RegSet::EMPTY.with(RAX).with(RDX) } else { CALLER_SAVED };
+        for r in lost.iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
         for v in 0..self.flow.frame.keys.len() {

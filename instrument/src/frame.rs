@@ -120,6 +120,8 @@ pub struct Frame {
     pub at_block: Vec<Option<Stack>>,
     /// Sorted keys of the memory variables.
     pub keys: Vec<i64>,
+    /// Per key: the widest access, bytes.
+    pub sizes: Vec<u8>,
     /// Per key: its address is taken, so that calls and unknown stores may change it.
     pub escaped: Vec<bool>,
     index: FastMap<i64, u32>,
@@ -130,6 +132,7 @@ impl Frame {
     pub fn find(graph: &Graph, order: &[u32], uses: &[RegUse], accesses: &[Accesses]) -> Frame {
         let mut frame = Frame { at_block: vec![None; graph.blocks.len()], ..Frame::default() };
         let mut taken: Vec<i64> = Vec::new();
+        let mut sized: Vec<(i64, u8)> = Vec::new();
         for &b in order {
             let mut stack = *frame.at_block[b as usize].get_or_insert(Stack::ENTRY);
             let range = graph.blocks[b as usize].insns.clone();
@@ -139,7 +142,7 @@ impl Frame {
                     if let Form::Plain(place) = &access.form
                         && access.size <= 8
                     {
-                        frame.keys.extend(stack.key(place));
+                        sized.extend(stack.key(place).map(|k| (k, access.size as u8)));
                     }
                 }
                 if insn.inst.mnemonic() == Mnemonic::Lea
@@ -157,8 +160,9 @@ impl Frame {
                 }
             }
         }
-        frame.keys.sort_unstable();
-        frame.keys.dedup();
+        sized.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
+        sized.dedup_by_key(|s| s.0);
+        (frame.keys, frame.sizes) = sized.into_iter().unzip();
         taken.sort_unstable();
         frame.escaped = frame.keys.iter().map(|k| taken.binary_search(k).is_ok()).collect();
         frame.index = frame.keys.iter().enumerate().map(|(i, &k)| (k, i as u32)).collect();
@@ -168,6 +172,7 @@ impl Frame {
     /// Forgets all variables (functions too large to follow them).
     pub fn drop_variables(&mut self) {
         self.keys.clear();
+        self.sizes.clear();
         self.escaped.clear();
         self.index.clear();
     }
@@ -177,10 +182,10 @@ impl Frame {
         self.index.get(&key).map(|&i| i as usize)
     }
 
-    /// Variables that a write of `size` bytes at `key` may touch.
-    pub fn touched(&self, key: i64, size: u32) -> std::ops::Range<usize> {
+    /// Variables that a write of `size` bytes at `key` touches.
+    pub fn touched(&self, key: i64, size: u32) -> impl Iterator<Item = usize> + use<'_> {
         let from = self.keys.partition_point(|&k| k <= key.saturating_sub(8));
         let to = self.keys.partition_point(|&k| k < key.saturating_add(i64::from(size.max(1))));
-        from..to.max(from)
+        (from..to.max(from)).filter(move |&v| self.keys[v].saturating_add(i64::from(self.sizes[v])) > key)
     }
 }
