@@ -26,21 +26,12 @@ pub trait Source: Sync {
     fn pieces(&self) -> usize;
     /// Rows of a piece, as far as known before it is read.
     fn piece_rows(&self, piece: usize) -> u64;
-    /// Reads a piece; an error is a sentence for the user, and the piece is skipped.
-    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)>;
-}
-
-impl Source for (&crate::input::Trace, crate::input::ColumnSet) {
-    fn pieces(&self) -> usize {
-        self.0.pieces()
-    }
-
-    fn piece_rows(&self, piece: usize) -> u64 {
-        self.0.piece_rows(piece)
-    }
-
-    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)> {
-        self.0.read(piece, self.1).map_err(|e| (format!("{e}; {} rows are skipped, record again if they matter", e.rows), e.rows))
+    /// Reads pieces, whose numbers ascend, and returns one result for each; an error is a sentence for the
+    /// user and the number of rows that are lost, and the piece is skipped.
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>>;
+    /// Sentences about what was met so far.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -398,6 +389,8 @@ pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + 
             match piece {
                 Ok(mut chunk) => {
                     chunk.gap_before |= std::mem::take(&mut gap);
+                    damage.append(&mut chunk.damage);
+                    driver.census.unread += chunk.lost;
                     chunks.push(chunk);
                 }
                 Err((text, rows)) => {
@@ -419,14 +412,15 @@ pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + 
 
 /// Reads pieces until there is enough work for all threads.
 fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Chunk, (String, u64)>> {
-    use rayon::prelude::*;
     let first = *next;
     let mut rows = 0;
     while *next < source.pieces() && rows < most {
         rows += source.piece_rows(*next).max(1);
         *next += 1;
     }
-    (first..*next).into_par_iter().with_max_len(1).map(|piece| source.read(piece).map(|chunk| Chunk { piece, ..chunk })).collect()
+    let numbers: Vec<usize> = (first..*next).collect();
+    let chunks = source.read(&numbers).into_iter().zip(first..*next);
+    chunks.map(|(read, piece)| read.map(|chunk| Chunk { piece, ..chunk })).collect()
 }
 
 struct Driver {
@@ -479,6 +473,7 @@ impl Driver {
                     && (before.process, before.thread) == (run.process, run.thread)
                     && run.first_seq <= before.last_seq
                     && run.loads.start + run.stores.start == 0
+                    && !chunk.ordered
                 {
                     self.census.out_of_order += 1;
                 }

@@ -54,14 +54,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// The analysis, and the damage that it met.
 fn examine(trace: &Trace, arguments: &Arguments) -> (Analysis, Vec<String>) {
-    let rows: u64 = (0..trace.pieces()).map(|p| trace.piece_rows(p)).sum();
+    let source = trace.source(ColumnSet { time: arguments.zoom });
+    let source = &*source;
+    let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let bar = progress_bar(rows);
     let options = Options { blocks: arguments.zoom, samples: arguments.zoom, ..Options::new(arguments.block.trailing_zeros()) };
-    let source = (trace, ColumnSet { time: arguments.zoom });
-    let outcome = analyse(&source, options, &|rows| bar.inc(rows));
+    let outcome = analyse(source, options, &|rows| bar.inc(rows));
     bar.finish_and_clear();
     let mut warnings = trace.warnings.clone();
     warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
+    warnings.extend(source.notes());
     let mut analysis = build(&trace.manifest, &trace.code, &outcome, arguments.block, warnings);
     if arguments.zoom {
         let bucket = &outcome.buckets[0];
@@ -70,7 +72,7 @@ fn examine(trace: &Trace, arguments: &Arguments) -> (Analysis, Vec<String>) {
         analysis.location_zoom =
             Some(location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, arguments.tau));
         analysis.time_zoom =
-            Some(time::zoom(&source, options, &trace.code, &outcome.samples, (&counts.0, &counts.1), analysis.summary.rho));
+            Some(time::zoom(source, options, &trace.code, &outcome.samples, (&counts.0, &counts.1), analysis.summary.rho));
     }
     (analysis, outcome.damage)
 }

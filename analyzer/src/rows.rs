@@ -106,6 +106,12 @@ pub struct Chunk {
     pub runs: Vec<Run>,
     /// Rows before this chunk could not be read: its first sample does not go on with the last one.
     pub gap_before: bool,
+    /// What could not be read of this piece, and the number of rows or records that it had.
+    pub damage: Vec<String>,
+    /// See `damage`.
+    pub lost: u64,
+    /// `seq` is not to be compared across chunks.
+    pub ordered: bool,
     /// Rows whose `seq` does not ascend within their thread.
     pub out_of_order: u64,
     /// Rows whose site the sidecar does not have, or whose module has no sidecar.

@@ -2,13 +2,16 @@
 
 mod parts;
 mod quiet;
+mod spill;
 
-pub use parts::{ColumnSet, PartError};
+pub use parts::ColumnSet;
 
 use crate::code::CodeMap;
-use crate::rows::Chunk;
+use crate::engine::Source;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::trace::{MANIFEST, Manifest, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION};
+use mgz_annotations_schema::trace::{MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION};
+use mgz_annotations_schema::spill::SPILL_EXTENSION;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Why a trace cannot be analysed at all. Each names the file, the cause and the remedy.
@@ -54,6 +57,14 @@ pub enum TraceError {
         /// What is wrong with it.
         cause: String,
     },
+    /// The spill folder cannot be read.
+    #[error("{path}: cannot read the spill files ({cause})")]
+    Spill {
+        /// The folder.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
     /// There is nothing to read rows from.
     #[error("{path}: cannot list the sample files ({cause}); record again")]
     NoSamples {
@@ -76,7 +87,13 @@ pub struct Trace {
     pub warnings: Vec<String>,
     /// Damage: what had to be skipped. The analysis goes on, the exit status tells.
     pub damage: Vec<String>,
-    pieces: Vec<parts::Piece>,
+    data: Data,
+}
+
+/// Where the rows are.
+enum Data {
+    Parts(Vec<parts::Piece>),
+    Spill(Box<spill::Spill>),
 }
 
 impl Trace {
@@ -94,33 +111,46 @@ impl Trace {
             other => warnings.push(format!("the manifest has the unknown state {other:?}")),
         }
         warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
-        let mut code = CodeMap::new();
-        for module in &manifest.modules {
-            let sidecar = if annotations { Some(read_sidecar(folder, module)?) } else { None };
-            code.add_module(&module.path, &module.sidecar_id, sidecar.as_ref());
-        }
         let mut damage = Vec::new();
-        let pieces = parts::list(&folder.join(SAMPLES_DIR), &mut damage)?;
-        Ok(Trace { folder: folder.to_path_buf(), manifest, code, warnings, damage, pieces })
+        let mut spilled = manifest.data == "spill";
+        if !spilled && !has_files(&folder.join(SAMPLES_DIR), "parquet") && has_files(&folder.join(SPILL_DIR), SPILL_EXTENSION) {
+            warnings.push("samples/ is missing; the rows are read from spill/".into());
+            spilled = true;
+        }
+        let mut code = CodeMap::new();
+        let mut sidecars = BTreeMap::new();
+        for module in &manifest.modules {
+            if annotations && !sidecars.contains_key(&module.sidecar_id) {
+                sidecars.insert(module.sidecar_id.clone(), read_sidecar(folder, module)?);
+            }
+            code.add_module(&module.path, &module.sidecar_id, sidecars.get(&module.sidecar_id));
+        }
+        let data = if spilled {
+            let path = folder.join(SPILL_DIR);
+            let cause = if annotations { None } else { Some("its rows have not been converted to samples/ yet, and that takes the sidecars: leave out --no-annotations".to_string()) };
+            let opened = match cause {
+                Some(cause) => Err(cause),
+                None => spill::Spill::open(&path, &manifest, &sidecars, &mut damage).map_err(|e| e.to_string()),
+            };
+            Data::Spill(Box::new(opened.map_err(|cause| TraceError::Spill { path: path.display().to_string(), cause })?))
+        } else {
+            Data::Parts(parts::list(&folder.join(SAMPLES_DIR), &mut damage)?)
+        };
+        Ok(Trace { folder: folder.to_path_buf(), manifest, code, warnings, damage, data })
     }
 
-    /// Number of pieces that rows come in.
-    pub fn pieces(&self) -> usize {
-        self.pieces.len()
-    }
-
-    /// Number of rows of a piece.
-    pub fn piece_rows(&self, index: usize) -> u64 {
-        self.pieces.get(index).map_or(0, |p| p.rows() as u64)
-    }
-
-    /// Reads a piece.
-    pub fn read(&self, index: usize, columns: ColumnSet) -> Result<Chunk, PartError> {
-        match self.pieces.get(index) {
-            Some(piece) => piece.read(&self.code, columns),
-            None => Ok(Chunk::default()),
+    /// The rows.
+    pub fn source(&self, columns: ColumnSet) -> Box<dyn Source + '_> {
+        match &self.data {
+            Data::Parts(pieces) => Box::new(parts::PartSource::new(pieces, &self.code, columns)),
+            Data::Spill(spill) => Box::new(spill::SpillSource::new(spill, &self.code)),
         }
     }
+}
+
+/// Whether a folder has a file with this ending.
+fn has_files(folder: &Path, ending: &str) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut files| files.any(|f| f.is_ok_and(|f| f.path().extension().is_some_and(|e| e == ending))))
 }
 
 fn read_manifest(folder: &Path) -> Result<Manifest, TraceError> {

@@ -7,7 +7,9 @@
 use super::TraceError;
 use super::quiet::quietly;
 use crate::code::{CLASS_STORE, CodeMap};
+use crate::engine::Source;
 use crate::rows::{Chunk, RowColumns, Run};
+use mgz_annotations_schema::expand::RowBatch;
 use mgz_annotations_schema::trace::COLUMNS;
 use polars_arrow::array::{BooleanArray, PrimitiveArray};
 use polars_arrow::bitmap::Bitmap;
@@ -15,6 +17,7 @@ use polars_arrow::datatypes::{ArrowDataType, Field};
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
 use polars_parquet::read::{BasicDecompressor, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
+use rayon::prelude::*;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +54,39 @@ struct Part {
 pub(crate) struct Piece {
     part: Arc<Part>,
     group: usize,
+}
+
+/// Reads row groups.
+pub(crate) struct PartSource<'a> {
+    pieces: &'a [Piece],
+    code: &'a CodeMap,
+    columns: ColumnSet,
+}
+
+impl<'a> PartSource<'a> {
+    pub(crate) fn new(pieces: &'a [Piece], code: &'a CodeMap, columns: ColumnSet) -> PartSource<'a> {
+        PartSource { pieces, code, columns }
+    }
+}
+
+impl Source for PartSource<'_> {
+    fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.pieces.get(piece).map_or(0, |p| p.rows() as u64)
+    }
+
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let read = |&piece: &usize| match self.pieces.get(piece) {
+            Some(piece) => piece
+                .read(self.code, self.columns)
+                .map_err(|e| (format!("{e}; {} rows are skipped, record again if they matter", e.rows), e.rows)),
+            None => Ok(Chunk::default()),
+        };
+        pieces.par_iter().with_max_len(1).map(read).collect()
+    }
 }
 
 /// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
@@ -196,18 +232,19 @@ impl Piece {
     }
 
     /// A Boolean column; `None` if no bit is set.
-    fn flags(&self, name: &str) -> Result<Option<Vec<Bitmap>>, String> {
+    fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
         let arrays = self.arrays(name)?;
         let maps: Vec<Bitmap> = arrays
             .iter()
             .map(|a| a.as_any().downcast_ref::<BooleanArray>().map(|b| b.values().clone()).ok_or_else(|| format!("column {name:?} has another type")))
             .collect::<Result<_, String>>()?;
-        Ok(if maps.iter().all(|m| m.set_bits() == 0) { None } else { Some(maps) })
+        let any = maps.iter().any(|m| m.set_bits() > 0);
+        Ok(any.then(|| maps.iter().flat_map(|m| m.iter()).collect()))
     }
 }
 
 /// The columns of a row group, all of one length.
-struct Decoded {
+pub(crate) struct Decoded {
     process: Buffer<u32>,
     thread: Buffer<u32>,
     seq: Buffer<u64>,
@@ -218,13 +255,35 @@ struct Decoded {
     address: Buffer<u64>,
     size: Buffer<u32>,
     class: Buffer<u8>,
-    store: Option<Vec<Bitmap>>,
+    /// Stores; none if no row is one.
+    store: Option<Vec<bool>>,
     implied: Buffer<u16>,
     rows: usize,
 }
 
 impl Decoded {
-    fn into_chunk(self, code: &CodeMap) -> Chunk {
+    /// Rows of one thread, as expansion makes them.
+    pub(crate) fn from_rows(process: u32, thread: u32, rows: RowBatch) -> Decoded {
+        let length = rows.len();
+        Decoded {
+            process: vec![process; length].into(),
+            thread: vec![thread; length].into(),
+            seq: rows.seq.into(),
+            sample: rows.sample.into(),
+            time: rows.time_ns.into(),
+            module: rows.module.into(),
+            site: rows.site.into(),
+            address: rows.address.into(),
+            size: rows.size.into(),
+            class: rows.class.into(),
+            store: rows.store.contains(&true).then_some(rows.store),
+            implied: rows.implied_const.into(),
+            rows: length,
+        }
+    }
+
+    /// Loads and stores apart, with their code, cut into samples.
+    pub(crate) fn into_chunk(self, code: &CodeMap) -> Chunk {
         let mut chunk = Chunk::default();
         let mut group = self.groups(code, &mut chunk);
         let mut runs = self.runs(&mut chunk.out_of_order);
@@ -232,9 +291,8 @@ impl Decoded {
             None => {
                 chunk.loads = RowColumns { address: self.address, size: self.size, group, implied: self.implied };
             }
-            Some(maps) => {
-                let store: Vec<bool> = maps.iter().flat_map(|m| m.iter()).collect();
-                for (g, &is_store) in group.iter_mut().zip(&store) {
+            Some(store) => {
+                for (g, &is_store) in group.iter_mut().zip(store) {
                     if is_store {
                         *g |= CLASS_STORE;
                     }
@@ -261,7 +319,7 @@ impl Decoded {
                     }
                 };
                 let mut before = 0;
-                for &is_store in &store {
+                for &is_store in store {
                     if is_store {
                         chunk.loads_before.push(before);
                     } else {

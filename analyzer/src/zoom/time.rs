@@ -188,9 +188,16 @@ impl Source for Chosen<'_> {
         self.pieces.get(piece).map_or(0, |&p| self.source.piece_rows(p))
     }
 
-    fn read(&self, piece: usize) -> Result<Chunk, (String, u64)> {
-        let Some(&number) = self.pieces.get(piece) else { return Ok(Chunk::default()) };
-        let mut chunk = self.source.read(number)?;
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let numbers: Vec<usize> = pieces.iter().filter_map(|&p| self.pieces.get(p)).copied().collect();
+        let chunks = self.source.read(&numbers);
+        chunks.into_iter().zip(numbers).map(|(read, number)| read.map(|chunk| self.choose(chunk, number))).collect()
+    }
+}
+
+impl Chosen<'_> {
+    /// Keeps the wanted rows of a piece.
+    fn choose(&self, mut chunk: Chunk, number: usize) -> Chunk {
         let mut runs = Vec::new();
         for run in std::mem::take(&mut chunk.runs) {
             let Some(wanted) = self.wanted.get(&(run.process, run.thread, run.sample)) else { continue };
@@ -219,7 +226,7 @@ impl Source for Chosen<'_> {
             }
         }
         chunk.runs = runs;
-        Ok(chunk)
+        chunk
     }
 }
 
