@@ -224,8 +224,34 @@ fn stop_bit(value: u64) -> Option<(u64, u8)> {
 
 /// Decodes the packet at the start of `bytes` and gives its length. `block` is the width of BIPs between
 /// a BBP and its BEP, where they take the place of some short TNTs.
-#[inline]
+#[inline(always)]
 pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
+    // What `ptwrite` streams are made of, where the bytes surely suffice.
+    if let Some(head) = bytes.first_chunk::<16>() {
+        let word = u64::from_le_bytes([head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]]);
+        match head[0] {
+            0x02 if head[1] & 0x5f == 0x12 => {
+                let ip = head[1] & 0x80 != 0;
+                if head[1] & 0x20 == 0 {
+                    return Ok((Packet::Ptw { payload: word >> 8 & 0xffff_ffff, wide: false, ip }, 6));
+                }
+                let payload = u64::from_le_bytes([head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9]]);
+                return Ok((Packet::Ptw { payload, wide: true, ip }, 10));
+            }
+            0x3d => return Ok((Packet::Fup(Ip::Low16(word as u16)), 3)),
+            0x5d => return Ok((Packet::Fup(Ip::Low32(word as u32)), 5)),
+            0x7d => return Ok((Packet::Fup(Ip::Signed48(word & 0xffff_ffff_ffff)), 7)),
+            0x59 => return Ok((Packet::Mtc(word as u8), 2)),
+            short if short & 7 == 3 => return Ok((Packet::Cyc(u64::from(short >> 3)), 1)),
+            _ => {}
+        }
+    }
+    decode_any(bytes, block)
+}
+
+/// As [`decode`], for any packet.
+#[inline(never)]
+fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
     let first = *bytes.first().ok_or(Fault::Cut)?;
     if first & 0x1f == 0x1d {
         return ip(bytes).map(|(ip, len)| (Packet::Fup(ip), len));
@@ -485,7 +511,7 @@ mod tests {
             (&[0x99, 0x22], Packet::ModeTsx(2)),
             (&[0x99, 0xe1], Packet::ModeOther(0xe1)),
             (&[0x02, 0x43, 0x03, 0, 0, 0, 0, 0x01], Packet::Pip { cr3: 0x0100_0000_0002 >> 1 << 5, guest: true }),
-            (&[0x02, 0xc8, 1, 2, 3, 4, 5], Packet::Vmcs(0x05_0403_0201_000)),
+            (&[0x02, 0xc8, 1, 2, 3, 4, 5], Packet::Vmcs(0x0000_5040_3020_1000)),
             (&[0x19, 1, 2, 3, 4, 5, 6, 7], Packet::Tsc(0x07_0605_0403_0201)),
             (&[0x02, 0x73, 0x34, 0x12, 0, 0xff, 0x01], Packet::Tma { ctc: 0x1234, fast: 0x1ff }),
             (&[0x59, 0xab], Packet::Mtc(0xab)),
@@ -515,7 +541,21 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert_eq!(decode(&bytes[..cut], None), Err(Fault::Cut), "{cut} bytes of {bytes:02x?}");
             }
+            // Whatever follows, and by whichever way it is read.
+            let followed = [bytes, &[0xffu8; 16][..]].concat();
+            assert_eq!(decode(&followed, None), Ok((*packet, bytes.len())), "{bytes:02x?} with more behind");
             assert!(!packet.to_string().is_empty());
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_short_way_reads_what_the_long_way_reads(mut bytes in proptest::array::uniform20(proptest::num::u8::ANY), first in proptest::sample::select(vec![0x02u8, 0x3d, 0x5d, 0x7d, 0x59, 0x03, 0x0b, 0xff, 0x00]), second: u8) {
+            bytes[0] = first;
+            bytes[1] = second;
+            for block in [None, Some(BlockItem::Bytes4), Some(BlockItem::Bytes8)] {
+                assert_eq!(decode(&bytes, block), decode_any(&bytes, block));
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 //! anything else means that the FUP was lost, and the PTW is counted as torn rather than given the IP of
 //! some other event.
 
-use super::packet::{Ip, Packet};
+use super::packet::{Ip, Packet, decode};
 use super::stream::{GapReason, Packets, Step, find_psb};
 use super::time::{Clock, ClockSettings};
 
@@ -96,6 +96,39 @@ impl<'a> Ptwrites<'a> {
         self.loss
     }
 
+    /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
+    /// taken it, at anything else.
+    #[inline(always)]
+    fn plain(&mut self) -> Option<Ptwrite> {
+        if self.pending.is_some() {
+            return None;
+        }
+        loop {
+            let (rest, start) = self.packets.in_step()?;
+            let (packet, len) = decode(rest, None).ok()?;
+            match packet {
+                Packet::Ptw { payload, ip: false, .. } => {
+                    self.packets.leave(len);
+                    return Some(Ptwrite { ip: None, payload, tsc: self.clock.tsc(), start, end: start + len });
+                }
+                Packet::Ptw { payload, .. } => {
+                    let Ok((Packet::Fup(ip), more)) = decode(&rest[len..], None) else { return None };
+                    if ip == Ip::Suppressed {
+                        return None;
+                    }
+                    let ip = self.last_ip.update(ip);
+                    self.packets.leave(len + more);
+                    return Some(Ptwrite { ip, payload, tsc: self.clock.tsc(), start, end: start + len + more });
+                }
+                Packet::Mtc(_) | Packet::Cyc(_) | Packet::Pad => {
+                    self.clock.update(&packet);
+                    self.packets.leave(len);
+                }
+                _ => return None,
+            }
+        }
+    }
+
     fn tear(&mut self) {
         self.loss.torn += u64::from(self.pending.take().is_some());
     }
@@ -104,7 +137,19 @@ impl<'a> Ptwrites<'a> {
 impl Iterator for Ptwrites<'_> {
     type Item = Ptwrite;
 
+    #[inline]
     fn next(&mut self) -> Option<Ptwrite> {
+        match self.plain() {
+            Some(ptwrite) => Some(ptwrite),
+            None => self.any(),
+        }
+    }
+}
+
+impl Ptwrites<'_> {
+    /// Reads on until the next `ptwrite`, whatever comes.
+    #[inline(never)]
+    fn any(&mut self) -> Option<Ptwrite> {
         while let Some(step) = self.packets.next() {
             let (packet, start, end) = match step {
                 Step::Packet { at, len, packet } => (packet, at, at + len),

@@ -85,19 +85,18 @@ pub struct Packets<'a> {
     bytes: &'a [u8],
     at: usize,
     synchronised: bool,
-    started: bool,
     block: Option<BlockItem>,
 }
 
 impl<'a> Packets<'a> {
     /// Starts at the first PSB.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Packets { bytes, at: 0, synchronised: false, started: false, block: None }
+        Packets { bytes, at: 0, synchronised: false, block: None }
     }
 
     /// Starts at the first byte, which must be the start of a packet.
     pub fn synchronised(bytes: &'a [u8]) -> Self {
-        Packets { synchronised: true, started: true, ..Packets::new(bytes) }
+        Packets { synchronised: true, ..Packets::new(bytes) }
     }
 
     /// Looks for a PSB from the present offset on.
@@ -107,9 +106,25 @@ impl<'a> Packets<'a> {
         let found = find_psb(self.bytes, search_from);
         self.at = found.unwrap_or(self.bytes.len());
         self.synchronised = true;
-        self.started |= found.is_some();
         self.block = None;
         (self.at > from).then_some(Gap { from, to: self.at, reason })
+    }
+}
+
+impl<'a> Packets<'a> {
+    /// The bytes from the next packet on and their offset, where packets are in step and no block is open.
+    #[inline(always)]
+    pub(super) fn in_step(&self) -> Option<(&'a [u8], usize)> {
+        if !self.synchronised || self.block.is_some() {
+            return None;
+        }
+        Some((self.bytes.get(self.at..)?, self.at))
+    }
+
+    /// Leaves bytes behind that the caller decoded.
+    #[inline(always)]
+    pub(super) fn leave(&mut self, len: usize) {
+        self.at += len;
     }
 }
 

@@ -128,8 +128,9 @@ impl Clock {
             return;
         }
         self.cycles = self.cycles.saturating_add(cycles);
-        let ticks = u128::from(self.cycles) * u128::from(self.settings.nominal_ratio) / u128::from(self.ratio);
-        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        let (nominal, ratio) = (u64::from(self.settings.nominal_ratio), u64::from(self.ratio));
+        // A product beyond 64 bits comes from nonsense only.
+        let ticks = self.cycles.saturating_mul(nominal) / ratio;
         self.now = self.now.max(self.cycle_base.saturating_add(ticks));
     }
 }

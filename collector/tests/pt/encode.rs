@@ -115,12 +115,12 @@ impl Encoder {
             self.psb(tsc);
         }
         if self.style.mtc {
-            let now = tsc / CTC_RATIO >> MTC_PERIOD;
+            let now = (tsc / CTC_RATIO) >> MTC_PERIOD;
             // Longer silences show only as the counter's low bits; the hardware writes every MTC.
             while self.last_mtc < now {
                 self.last_mtc += 1;
                 self.bytes.extend_from_slice(&[0x59, self.last_mtc as u8]);
-                self.last_tsc = self.last_mtc * CTC_RATIO << MTC_PERIOD;
+                self.last_tsc = (self.last_mtc * CTC_RATIO) << MTC_PERIOD;
             }
         }
         if self.style.cyc && tsc > self.last_tsc {
