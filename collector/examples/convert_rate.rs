@@ -46,18 +46,32 @@ fn made_up(dir: &Path) -> std::io::Result<Manifest> {
     Ok(Manifest { modules: vec![module], ..Manifest::default() })
 }
 
+/// CPU time of this process so far.
+fn cpu_seconds() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the struct lives across the call, which fills it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let temporary = tempfile::tempdir()?;
     let (dir, manifest): (PathBuf, Manifest) = match std::env::args_os().nth(1) {
         Some(trace) => (trace.clone().into(), serde_json::from_slice(&std::fs::read(Path::new(&trace).join("manifest.json"))?)?),
         None => (temporary.path().to_owned(), made_up(temporary.path())?),
     };
+    println!("(the second figure is per second of CPU time, over all threads; on a machine that does nothing else, two cores give up to twice as much)");
     for compression in [Compression::Lz4, Compression::None, Compression::Zstd] {
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), cpu_seconds());
         let outcome = convert(&dir, &manifest, &Options { compression, ..Options::default() })?;
         let seconds = start.elapsed().as_secs_f64();
+        let cpu = cpu_seconds() - cpu;
         let rows = outcome.counters.rows as f64;
-        println!("{compression:?}: {:.1} M rows in {seconds:.2} s, {:.1} M rows/s, {:.1} bytes/row", rows / 1e6, rows / seconds / 1e6, outcome.bytes as f64 / rows);
+        println!("{compression:?}: {:.1} M rows in {seconds:.2} s, {:.1} M rows/s ({:.1}), {:.1} bytes/row", rows / 1e6, rows / seconds / 1e6, rows / cpu / 1e6, outcome.bytes as f64 / rows);
     }
     Ok(())
 }
