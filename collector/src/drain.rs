@@ -11,8 +11,8 @@
 
 use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
-use crate::shared::{CHUNKS, CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING, PAGE};
-use mgz_annotations_schema::abi::{MAX_REGION_SLOTS, Slot};
+use crate::shared::{CHUNKS, CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
+use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -20,10 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Slot numbers beyond this are nonsense.
-const MAX_EXECUTED: u64 = 1 << 56;
-/// Bytes of the longest region.
-const REGION: u64 = MAX_REGION_SLOTS as u64 * SLOT;
+mod rest;
+use rest::Rest;
+
 /// How often a ring that is still being written is read again.
 const ATTEMPTS: usize = 5;
 
@@ -198,7 +197,7 @@ impl<'a> Drainer<'a> {
             }
             let place = (queue.drained % CHUNKS as u64) as usize;
             let info = slot.chunk(place);
-            let good = plausible(&info) && slot.copy_chunk(place, info.offset.into(), info.slots.into(), buffer);
+            let good = rest::plausible(&info) && slot.copy_chunk(place, info.offset.into(), info.slots.into(), buffer);
             queue.drained = queue.drained.wrapping_add(1);
             slot.set_drained(queue.drained);
             taken += 1;
@@ -245,7 +244,8 @@ impl<'a> Drainer<'a> {
             Ok(()) => {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
                 let ended = matches!(header.cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
-                if header.cause != cause::WHOLE && (self.is_ring() || !ended) {
+                // Threads that were abandoned are counted there, whether or not they leave a last segment.
+                if !matches!(header.cause, cause::WHOLE | cause::RECORDER_STOPPED) && (self.is_ring() || !ended) {
                     *lock(&self.books).truncated.entry(cause::name(header.cause)).or_default() += 1;
                 }
             }
@@ -360,10 +360,8 @@ impl<'a> Drainer<'a> {
 
     fn verdict(&self, queue: &Queue, known: &KnownProcess, state: u32, position: (u32, u32, u64, u64)) -> Verdict {
         let (pid, tid, ..) = position;
-        if pid == known.pid {
-            if let Some(cause) = known.ended {
-                return Verdict::Dead(cause);
-            }
+        if let Some(cause) = known.ended.filter(|_| pid == known.pid) {
+            return Verdict::Dead(cause);
         }
         match owner(pid, tid) {
             Owner::Alive => Verdict::Alive,
@@ -405,6 +403,9 @@ impl<'a> Drainer<'a> {
             queue.abandoned = true;
             threads += 1;
         }
+        if threads > 0 {
+            *lock(&self.books).truncated.entry(cause::name(cause::RECORDER_STOPPED)).or_default() += threads;
+        }
         threads
     }
 
@@ -430,12 +431,12 @@ impl<'a> Drainer<'a> {
 
     /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
     fn take_rest(&self, slot: ThreadSlot<'_>, queue: &mut Queue, numbers: &Snapshot, known: u64, cause: u8, buffer: &mut Vec<Slot>) -> bool {
-        let copied = match self.unpublished(numbers, known) {
+        let copied = match rest::unpublished(self.arena.settings(), numbers, known) {
             Rest::Nonsense => false,
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.
                 if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
-                    self.keep(queue, &self.describe(numbers, cause, 0), &[]);
+                    self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, 0), &[]);
                 }
                 return true;
             }
@@ -451,69 +452,8 @@ impl<'a> Drainer<'a> {
         if overwritten || (Snapshot { cursor: numbers.cursor, ..after }) != *numbers {
             return false;
         }
-        self.keep(queue, &self.describe(numbers, cause, buffer.len() as u64), buffer);
+        self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, buffer.len() as u64), buffer);
         true
-    }
-
-    /// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots have been
-    /// published.
-    fn unpublished(&self, s: &Snapshot, known: u64) -> Rest {
-        let settings = self.arena.settings();
-        if s.pid == 0 {
-            return Rest::Nothing;
-        }
-        if s.tid == 0 || s.cursor.saturating_add(REGION) < s.base || s.cursor > s.guard || s.slots_before > MAX_EXECUTED {
-            return Rest::Nonsense;
-        }
-        // Below the base: a region has met the guard page, was rebased, and is not committed yet.
-        if s.cursor <= s.base {
-            return Rest::Nothing;
-        }
-        let written = (s.cursor - s.base) / SLOT;
-        if self.is_ring() {
-            if s.base < s.ring_start || (s.cursor - s.ring_start) % SLOT != 0 {
-                return Rest::Nonsense;
-            }
-            let slots = settings.window.min(written).min((s.slots_before.saturating_add(written)).saturating_sub(known));
-            return if slots == 0 { Rest::Nothing } else { Rest::Window { end: s.cursor - s.ring_start, slots } };
-        }
-        let chunk = settings.chunk_bytes;
-        let first = s.self_addr.wrapping_add(PAGE as u64);
-        let Some(from_first) = s.guard.checked_sub(chunk).and_then(|start| start.checked_sub(first)) else { return Rest::Nonsense };
-        let place = (from_first / (chunk + PAGE as u64)) as usize;
-        if place >= CHUNKS || from_first % (chunk + PAGE as u64) != 0 || s.guard - s.base > chunk {
-            return Rest::Nonsense;
-        }
-        if place as u64 != s.published % CHUNKS as u64 {
-            // Published already; the thread died before it went on.
-            return Rest::Nothing;
-        }
-        Rest::Chunk { place, offset: chunk - (s.guard - s.base), slots: written }
-    }
-
-    /// What the thread would have said of its last `slots` slots.
-    fn describe(&self, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
-        let now = now_ns();
-        let written = s.cursor.saturating_sub(s.base) / SLOT;
-        let executed = s.slots_before.saturating_add(written);
-        let begin_ns = if self.is_ring() {
-            let period = s.period_before.saturating_add(written).max(1);
-            let elapsed = now.saturating_sub(s.begin_ns.min(now));
-            now - (u128::from(elapsed) * u128::from(slots) / u128::from(period)).min(u128::from(elapsed)) as u64
-        } else {
-            s.begin_ns.min(now)
-        };
-        ChunkInfo {
-            pid: s.pid,
-            tid: s.tid,
-            cause: cause.into(),
-            slots: slots as u32,
-            first_slot: executed - slots,
-            executed,
-            begin_ns,
-            end_ns: now,
-            ..ChunkInfo::default()
-        }
     }
 
     /// Ends all streams and gives the counts.
@@ -539,32 +479,6 @@ enum Verdict {
     Alive,
     Suspect,
     Dead(u8),
-}
-
-/// What a thread has written and not published.
-enum Rest {
-    Nothing,
-    Nonsense,
-    Chunk { place: usize, offset: u64, slots: u64 },
-    Window { end: u64, slots: u64 },
-}
-
-/// Whether a chunk's description makes sense in itself.
-fn plausible(info: &ChunkInfo) -> bool {
-    info.pid != 0
-        && info.tid != 0
-        && info.cause <= cause::FLUSHED.into()
-        && info.first_slot <= MAX_EXECUTED
-        && info.executed <= MAX_EXECUTED
-        && info.executed >= info.first_slot + u64::from(info.slots)
-}
-
-/// CLOCK_MONOTONIC.
-pub fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the struct lives across the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::child;
 use crate::drain::{Drainer, KnownProcess, Tally};
 use crate::runtime_image::RuntimeImage;
 use crate::shared::{MAX_MODULES, count};
-use crate::signals::Signals;
+use crate::signals::{FileSizesLifted, Signals};
 use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::spill::cause;
 use std::collections::BTreeMap;
@@ -222,9 +222,13 @@ fn start(options: &RunOptions, image: &RuntimeImage, arena: &Arena, signals: &Si
 ///
 /// One at a time per process, since signal settings are per process.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
-    let arena = Arena::new(settings(options)?).map_err(own("making the shared memory"))?;
-    let image = RuntimeImage::new().map_err(own("preparing the runtime"))?;
+    let settings = settings(options)?;
+    // First, or a limit on file sizes would be a deadly signal and not an error.
     let signals = Signals::install().map_err(own("setting up signals"))?;
+    let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
+    let arena = Arena::new(settings).map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
+    let image = RuntimeImage::new().map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+    drop(lifted);
     let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
     let child = start(options, &image, &arena, &signals)?;

@@ -41,6 +41,30 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     }
 }
 
+/// Lifts the soft limit on file sizes as far as it goes, until dropped. The limit is meant for files on disks, but
+/// the kernel applies it to memory files as well.
+pub struct FileSizesLifted(libc::rlimit);
+
+impl FileSizesLifted {
+    /// Lifts the limit.
+    pub fn new() -> io::Result<Self> {
+        let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the structs live across the calls.
+        let done = unsafe {
+            libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) == 0
+                && libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: old.rlim_max, ..old }) == 0
+        };
+        if done { Ok(FileSizesLifted(old)) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for FileSizesLifted {
+    fn drop(&mut self) {
+        // SAFETY: the limits that were there before.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const self.0) };
+    }
+}
+
 /// Settings that a child must get back before it executes the program.
 #[derive(Clone, Copy)]
 pub struct Inherited {

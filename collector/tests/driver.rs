@@ -83,6 +83,25 @@ fn environment_descriptors_and_signals_are_those_of_an_unrecorded_run() {
 }
 
 #[test]
+fn a_limit_on_file_sizes_concerns_the_program_and_the_spill_only() {
+    let _alone = alone();
+    let old = {
+        let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the struct lives across the call.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) }, 0);
+        old
+    };
+    let set = |limit: libc::rlimit| {
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    };
+    set(libc::rlimit { rlim_cur: 4096, ..old });
+    let outcome = shell("test $(ulimit -f) = 8");
+    set(old);
+    assert_eq!(outcome.status, ProgramStatus::Exited(0));
+}
+
+#[test]
 fn a_signal_for_the_recorder_reaches_the_program() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
