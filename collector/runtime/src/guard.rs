@@ -156,6 +156,8 @@ fn wait_for_place(header: &Header, ring: Ring) -> bool {
 /// Lets the calling thread's probes write into the spare ring from now on.
 pub fn give_up(ring: Ring) {
     thread::begin_spare(ring);
+    // The probe that met the guard page will take its borrowed registers back from the page that %gs points at.
+    ring.spare().spill = ring.control().spill;
     // SAFETY: the spare control page is set up.
     unsafe { sys::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
 }
