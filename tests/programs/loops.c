@@ -1,7 +1,7 @@
 /* Loops over arrays: forward, backward, strided, nested, with a stencil, with a struct array. */
 #include "mix.h"
 
-enum { N = 24 };
+enum { N = 12 };
 struct point {
     double x, y;
     int tag;
@@ -21,12 +21,12 @@ __attribute__((noinline)) static void multiply(void) {
         }
 }
 
-__attribute__((noinline)) static long strided(const int *p, int n, int step) {
-    long s = 0;
+__attribute__((noinline)) static unsigned long strided(const int *p, int n, int step) {
+    unsigned long s = 0;
     for (int i = 0; i < n; i += step)
-        s += p[i];
+        s += (unsigned long)p[i];
     for (int i = n - 1; i >= 0; i -= step + 1)
-        s = s * 3 + p[i];
+        s = s * 3 + (unsigned long)p[i];
     return s;
 }
 
@@ -44,8 +44,8 @@ __attribute__((noinline)) static double sum_points(const struct point *p, int n)
 }
 
 int main(void) {
-    static int data[500];
-    static double line[200], smooth[200];
+    static int data[200];
+    static double line[100], smooth[100];
     uint32_t state = 1;
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++) {
@@ -55,18 +55,18 @@ int main(void) {
     multiply();
     for (int i = 0; i < N; i++)
         mix((uint64_t)c[i][N - 1 - i]);
-    for (int i = 0; i < 500; i++)
+    for (int i = 0; i < 200; i++)
         data[i] = (int)(next_random(&state) & 0xffff);
-    mix((uint64_t)strided(data, 500, global_step));
-    for (int i = 0; i < 200; i++)
+    mix((uint64_t)strided(data, 200, global_step));
+    for (int i = 0; i < 100; i++)
         line[i] = data[i] * 4;
-    stencil(smooth, line, 200);
-    for (int i = 0; i < 200; i++)
+    stencil(smooth, line, 100);
+    for (int i = 0; i < 100; i++)
         mix((uint64_t)(smooth[i] * 16));
     for (int i = 0; i < 64; i++)
-        points[i] = (struct point){data[i], data[i + 64], data[i + 128]};
+        points[i] = (struct point){data[i], data[i + 64], data[i + 100]};
     mix((uint64_t)(int64_t)sum_points(points, 64));
-    for (int i = 0; i < 500; i++)
+    for (int i = 0; i < 200; i++)
         histogram[data[i] & 15]++;
     for (int i = 0; i < 16; i++)
         mix((uint64_t)histogram[i]);

@@ -3,6 +3,9 @@
 //!
 //! - Only instructions that retire are logged: one that faults is logged when it is run again.
 //! - The iterations of a repeated string instruction are folded into one load.
+//! - While a process with one thread runs code that is not under watch, it runs freely, and the code under watch
+//!   is overwritten with breakpoints, so that it cannot be entered unseen, by whatever way (return, callback, landing
+//!   pad, `longjmp`, signal handler).
 //! - Processes and threads that the program makes are followed. Those that do not run the program itself
 //!   (a recorder that starts it, say) run freely.
 //! - `ptwrite` is not executed but emulated, so that binaries with it can be checked on a CPU without it.
@@ -65,6 +68,15 @@ struct Code {
     ptwrite: bool,
 }
 
+/// What stands at an address under watch.
+#[derive(Clone)]
+enum At {
+    /// A load or a `ptwrite`.
+    Load(Box<Code>),
+    /// Another instruction.
+    Other,
+}
+
 /// Loads of an instruction that has not retired yet.
 struct Pending {
     address: u64,
@@ -86,12 +98,46 @@ struct Mapping {
 struct Process {
     memory: Memory,
     mappings: Vec<Mapping>,
-    code: HashMap<u64, Option<Code>>,
+    code: HashMap<u64, Option<At>>,
     /// Watches whose place was logged.
     announced: Vec<usize>,
     /// Original byte under the breakpoint at the entry point.
     breakpoint: Option<(u64, u8)>,
     stepped: bool,
+    /// Where breakpoints go while the process runs freely, and what they overwrite. `None`: not known yet.
+    mines: Option<Vec<(u64, Vec<u8>)>>,
+    /// Whether the breakpoints are there.
+    mined: bool,
+    /// It has one thread and its memory is its own.
+    alone: bool,
+}
+
+impl Process {
+    fn new(memory: Memory) -> Process {
+        Process {
+            memory,
+            mappings: Vec::new(),
+            code: HashMap::new(),
+            announced: Vec::new(),
+            breakpoint: None,
+            stepped: true,
+            mines: None,
+            mined: false,
+            alone: true,
+        }
+    }
+
+    /// Puts the breakpoints in place, or takes them away.
+    fn mine(&mut self, on: bool) -> Result<()> {
+        if self.mined != on {
+            for (at, bytes) in self.mines.iter().flatten() {
+                let mines = if on { &vec![0xcc; bytes.len()] } else { bytes };
+                self.memory.write(*at, mines).context("breakpoints")?;
+            }
+            self.mined = on;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Default)]
@@ -100,10 +146,14 @@ struct Thread {
     pending: Option<Pending>,
     /// The initial stop of a new thread was seen.
     started: bool,
+    /// Runs until it meets a breakpoint.
+    free: bool,
+    /// A new process whose parent has not reported yet how it made it.
+    parked: bool,
 }
 
 struct Image {
-    /// `(file offset, file size, vaddr)` of the loadable segments.
+    /// `(file offset, file size, vaddr)` of the executable segments.
     segments: Vec<(u64, u64, u64)>,
     original: Vec<u8>,
     original_segments: Vec<(u64, u64, u64)>,
@@ -114,7 +164,7 @@ fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
     let e = header.endian()?;
     let all = header.program_headers(e, bytes)?;
-    Ok(all.iter().filter(|p| p.p_type(e) == object::elf::PT_LOAD).map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e))).collect())
+    Ok(all.iter().filter(|p| p.p_type(e) == object::elf::PT_LOAD && p.p_flags(e) & object::elf::PF_X == object::elf::PF_X).map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e))).collect())
 }
 
 /// The tracer.
@@ -272,13 +322,16 @@ impl<W: Write> Stepper<W> {
             self.exec(tid)?;
             return self.resume(tid, 0);
         }
+        if event == libc::PTRACE_EVENT_FORK || event == libc::PTRACE_EVENT_VFORK || event == libc::PTRACE_EVENT_CLONE {
+            self.born(tid, event, event_message(tid)? as i32)?;
+        }
         if event != 0 {
             return self.resume(tid, 0);
         }
         let thread = self.threads.get_mut(&tid).context("a stop of an unknown thread")?;
         if !thread.started && signal == libc::SIGSTOP {
             thread.started = true;
-            return self.resume(tid, 0);
+            return if thread.parked { Ok(()) } else { self.resume(tid, 0) };
         }
         let process = thread.process;
         if signal == libc::SIGTRAP && self.processes.get(&process).is_some_and(|p| p.stepped || p.breakpoint.is_some()) {
@@ -300,10 +353,68 @@ impl<W: Write> Stepper<W> {
             && self.processes.get(&parent).is_some_and(|p| p.stepped)
             && let Ok(memory) = Memory::open(group)
         {
-            let process = Process { memory, mappings: Vec::new(), code: HashMap::new(), announced: Vec::new(), breakpoint: None, stepped: true };
-            self.processes.insert(group, process);
+            self.processes.insert(group, Process::new(memory));
+            self.threads.insert(tid, Thread { process: group, parked: true, ..Thread::default() });
+            return;
         }
         self.threads.insert(tid, Thread { process: group, ..Thread::default() });
+    }
+
+    /// A thread reports that it has made a thread or a process.
+    fn born(&mut self, tid: i32, event: i32, child: i32) -> Result<()> {
+        let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
+        let Some(parent) = self.processes.get_mut(&pid) else { return Ok(()) };
+        if event != libc::PTRACE_EVENT_FORK {
+            // Another thread, or a child in the same memory: from here on only steps see everything.
+            parent.mine(false)?;
+            parent.alone = false;
+        }
+        if !parent.stepped || event == libc::PTRACE_EVENT_CLONE && group_of(child) == Some(pid) {
+            return Ok(());
+        }
+        let (mines, mined, alone) = (parent.mines.clone(), parent.mined, parent.alone);
+        let waits = self.processes.contains_key(&child);
+        if !waits && let Ok(memory) = Memory::open(child) {
+            self.processes.insert(child, Process::new(memory));
+        }
+        if let Some(process) = self.processes.get_mut(&child) {
+            (process.mines, process.mined, process.alone) = (mines, mined, alone);
+        }
+        match self.threads.get_mut(&child) {
+            Some(thread) if thread.parked => {
+                thread.parked = false;
+                if thread.started { self.resume(child, 0) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a thread that is outside of the code under watch run until it comes back, if nothing can be missed.
+    fn let_go(&mut self, tid: i32, pid: i32) -> Result<bool> {
+        let Some(process) = self.processes.get_mut(&pid).filter(|p| p.alone) else { return Ok(false) };
+        if process.mines.is_none() {
+            let mut mines: Vec<(u64, Vec<u8>)> = Vec::new();
+            for (watch, bias) in process.mappings.iter().filter_map(|m| m.module) {
+                for &(start, end, _) in &self.options.watches[watch].ranges {
+                    let (start, mut bytes) = (start.wrapping_add(bias), vec![0; (end - start) as usize]);
+                    let n = process.memory.read(start, &mut bytes);
+                    bytes.truncate(n);
+                    mines.push((start, bytes));
+                }
+            }
+            mines.sort();
+            mines.dedup();
+            // Nothing of it is mapped yet: try again later.
+            if mines.is_empty() {
+                return Ok(false);
+            }
+            process.mines = Some(mines);
+        }
+        process.mine(true)?;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.free = true;
+        }
+        Ok(true)
     }
 
     /// A process has a new image.
@@ -314,7 +425,7 @@ impl<W: Write> Stepper<W> {
             return Ok(());
         }
         let memory = Memory::open(pid)?;
-        let mut process = Process { memory, mappings: Vec::new(), code: HashMap::new(), announced: Vec::new(), breakpoint: None, stepped: true };
+        let mut process = Process::new(memory);
         if !self.options.from_start {
             let entry = entry_point(pid).context("no entry point in the auxiliary vector")?;
             let mut byte = [0u8];
@@ -340,6 +451,23 @@ impl<W: Write> Stepper<W> {
             registers.user.rip = entry;
             registers.write()?;
             process.stepped = true;
+            return self.resume(tid, 0);
+        }
+        let free = self.threads.get_mut(&tid).is_some_and(|t| std::mem::take(&mut t.free));
+        if free && process.mined {
+            let mut registers = Registers::read(tid)?;
+            let at = registers.user.rip.wrapping_sub(1);
+            let hit = process.mines.iter().flatten().any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
+            if !hit {
+                // A trap of the program's own.
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.free = true;
+                }
+                return self.resume(tid, libc::SIGTRAP);
+            }
+            process.mine(false)?;
+            registers.user.rip = at;
+            registers.write()?;
         } else {
             self.steps += 1;
         }
@@ -350,22 +478,26 @@ impl<W: Write> Stepper<W> {
     fn resume(&mut self, tid: i32, signal: i32) -> Result<()> {
         let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
         let stepped = self.processes.get(&pid).is_some_and(|p| p.stepped);
-        if stepped && signal == 0 {
+        let mut how = if stepped { libc::PTRACE_SINGLESTEP } else { libc::PTRACE_CONT };
+        if stepped && signal != 0 && self.threads.get(&tid).is_some_and(|t| t.free) {
+            how = libc::PTRACE_CONT;
+        } else if stepped && signal == 0 {
             match self.before_step(tid, pid) {
-                Ok(()) => {}
+                Ok(false) if self.let_go(tid, pid)? => how = libc::PTRACE_CONT,
+                Ok(_) => {}
                 // The thread was killed while it was stopped; its end will be reported.
                 Err(error) if gone(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        let how = if stepped { libc::PTRACE_SINGLESTEP } else { libc::PTRACE_CONT };
         match request(how, tid, signal as usize) {
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => bail!("cannot resume thread {tid}: {error}"),
             _ => Ok(()),
         }
     }
 
-    fn before_step(&mut self, tid: i32, pid: i32) -> Result<()> {
+    /// Logs what retired and prepares the next step; returns whether it starts in code under watch.
+    fn before_step(&mut self, tid: i32, pid: i32) -> Result<bool> {
         let mut registers = Registers::read(tid)?;
         if let Some(pending) = self.threads.get_mut(&tid).and_then(|t| t.pending.take()) {
             if pending.count.is_some() && registers.user.rip == pending.address {
@@ -373,13 +505,17 @@ impl<W: Write> Stepper<W> {
                 if let Some(thread) = self.threads.get_mut(&tid) {
                     thread.pending = Some(pending);
                 }
-                return Ok(());
+                return Ok(true);
             }
             self.log(tid, pid, &pending, &registers);
         }
         loop {
             let ip = registers.user.rip;
-            let Some(code) = self.code(tid, pid, ip)? else { return Ok(()) };
+            let code = match self.code(tid, pid, ip)? {
+                Some(At::Load(code)) => code,
+                Some(At::Other) => return Ok(true),
+                None => return Ok(false),
+            };
             if code.ptwrite {
                 let value = operand(&code.insn, &registers);
                 self.put(tid, pid, Event { kind: Kind::PtWrite, value, ip: code.ip, ..blank(code.place.watch) })?;
@@ -396,7 +532,7 @@ impl<W: Write> Stepper<W> {
             {
                 thread.pending = Some(Pending { address: ip, reads, kind: code.kind, watch: code.place.watch, ip: code.ip, count });
             }
-            return Ok(());
+            return Ok(true);
         }
     }
 
@@ -429,8 +565,8 @@ impl<W: Write> Stepper<W> {
         Ok(())
     }
 
-    /// The instruction at `ip`, if it is under watch and of interest.
-    fn code(&mut self, tid: i32, pid: i32, ip: u64) -> Result<Option<Code>> {
+    /// The instruction at `ip`, if it is under watch.
+    fn code(&mut self, tid: i32, pid: i32, ip: u64) -> Result<Option<At>> {
         let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
         if let Some(known) = process.code.get(&ip) {
             return Ok(known.clone());
@@ -444,7 +580,7 @@ impl<W: Write> Stepper<W> {
                     process.announced.push(place.watch);
                     self.put(tid, pid, Event { kind: Kind::Module, value: place.bias, ..blank(place.watch) })?;
                 }
-                self.decode(pid, ip, place)?
+                Some(self.decode(pid, ip, place)?.map_or(At::Other, |code| At::Load(Box::new(code))))
             }
         };
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -548,12 +684,14 @@ fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Re
     let mut all = Vec::new();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some(_), Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
+        let (Some(range), Some(rights), Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
         let path = words.nth(2).unwrap_or("");
         let Some((start, end)) = range.split_once('-') else { continue };
         let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
         let offset = u64::from_str_radix(offset, 16)?;
-        let watch = watches.iter().position(|w| path == w.path.to_string_lossy() || (path == program.to_string_lossy() && same_file(&w.path, program)));
+        // Only code: pages of two other segments may share one page of the file.
+        let code = rights.contains('x');
+        let watch = watches.iter().position(|w| code && (path == w.path.to_string_lossy() || (path == program.to_string_lossy() && same_file(&w.path, program))));
         let module = watch.and_then(|w| {
             let page = |s: &&(u64, u64, u64)| (s.0 & !0xfff..s.0 + s.1).contains(&offset);
             let segment = images[w].segments.iter().find(page)?;

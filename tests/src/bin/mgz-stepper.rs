@@ -7,7 +7,28 @@ use mgz_tests::events::Watch;
 use mgz_tests::stepper::{Options, Stepper};
 use std::io::BufWriter;
 
+/// Keeps tracer and tracee on one CPU: a step is two switches between them, and waking another CPU costs many times
+/// what a switch on the same one does.
+fn stay_on_one_cpu() {
+    // SAFETY: the set is a plain bit array that the calls read or write within its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
+            return;
+        }
+        let allowed: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect();
+        if allowed.is_empty() {
+            return;
+        }
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(allowed[std::process::id() as usize % allowed.len()], &mut set);
+        // Without it everything works, only slower.
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
 fn main() -> Result<()> {
+    stay_on_one_cpu();
     let all: Vec<String> = std::env::args().skip(1).collect();
     let split = all.iter().position(|a| a == "--").context("no -- before the command")?;
     let (ours, command) = (&all[..split], all[split + 1..].to_vec());
