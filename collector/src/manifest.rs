@@ -31,6 +31,9 @@ pub enum FolderError {
         /// What was found.
         why: &'static str,
     },
+    /// Another recorder is at work there.
+    #[error("{0}")]
+    Busy(String),
     /// It cannot be made or written to.
     #[error("{path}: the trace folder cannot be written: {error}; choose another with -o")]
     Unwritable {
@@ -67,9 +70,7 @@ impl Folder {
         Self::check(path, force)?;
         let unwritable = |error| FolderError::Unwritable { path: path.display().to_string(), error };
         if path.exists() {
-            if let Err(error) = Folder::existing(path).lock() {
-                return Err(FolderError::Unwritable { path: path.display().to_string(), error: io::Error::other(error) });
-            }
+            let _lock = Folder::existing(path).lock().map_err(FolderError::Busy)?;
             clear(path).map_err(unwritable)?;
         }
         make_dir(path).map_err(unwritable)?;

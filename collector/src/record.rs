@@ -265,7 +265,9 @@ impl Session {
         }
         let loads = c.rows + c.implied + c.implied_unplaced;
         let whole = m.totals.records_kept == m.totals.records_executed && c.unknown == 0 && outcome.damaged_segments == 0 && outcome.torn_files == 0;
-        if m.mode == "full" && whole {
+        if m.state == "interrupted" {
+            // What the program did after the recorder was killed is not known.
+        } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
         } else if c.slots > 0 {
             m.totals.loads_executed_estimate = Some(loads as f64 / c.slots as f64 * m.totals.records_executed as f64);
@@ -333,8 +335,6 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     if m.state == "running" {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
-        m.totals.dropped.insert("after_the_recorder_was_killed".into(), 0);
-        m.totals.dropped.retain(|_, n| *n > 0);
     }
     let mut session = Session { folder, manifest: m };
     session.manifest.problems.retain(|p| !p.starts_with("the records stay in "));

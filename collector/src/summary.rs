@@ -46,7 +46,8 @@ fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
 /// One line, without its end.
 pub fn text(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;
-    let mut line = format!("mgz-record: {}: ", manifest.program_status);
+    let how = if manifest.program_status.is_empty() { &manifest.state } else { &manifest.program_status };
+    let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
         (Some(exact), _) => {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
@@ -75,7 +76,10 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     let dropped = pairs(&t.dropped);
     let _ = write!(line, ", dropped: {}", if dropped.is_empty() { "none" } else { &dropped });
     let size = if manifest.data == "spill" { t.spill_bytes } else { t.sample_bytes };
-    let _ = write!(line, ", {} in {trace}, {:.2} s, slowdown unknown (not measured)", bytes(size), manifest.wall_seconds);
+    let _ = write!(line, ", {} in {trace}", bytes(size));
+    if !manifest.program_status.is_empty() {
+        let _ = write!(line, ", {:.2} s, slowdown unknown (not measured)", manifest.wall_seconds);
+    }
     line
 }
 
@@ -128,6 +132,9 @@ mod tests {
         let line = text(&m, "trace");
         assert!(line.contains("~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"), "{line}");
         assert!(line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"), "{line}");
+        m.program_status.clear();
+        m.state = "interrupted".into();
+        assert!(text(&m, "trace").starts_with("mgz-record: interrupted: ") && text(&m, "trace").ends_with("4.00 KiB in trace"), "nothing is known of the program's end");
         let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();
         assert_eq!(value["totals"]["rows"], 1000);
     }
