@@ -25,6 +25,9 @@ pub const SIGNAL_STACK: usize = 64 * 1024;
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
 pub const SPARE: usize = SPARE_RING + 2 * PAGE;
+/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
+/// thread's probes write into the spare ring.
+const PRIVATE: u32 = 3;
 /// Least length of a lap, slots.
 const LAP_SLOTS: u64 = 1 << 18;
 
@@ -162,16 +165,26 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
 /// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
 pub fn set_up() {
     let Some(header) = process::header() else { return };
-    let ring = exclusively(&LOCK, || reuse(header).or_else(|| reserve(header)));
+    let ring = exclusively(&LOCK, || {
+        let ring = reuse(header).or_else(|| reserve(header))?;
+        // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
+        begin(header, ring);
+        Some(ring)
+    });
     let Some(ring) = ring else {
         process::count(count::THREADS_WITHOUT_RING, 1);
         return;
     };
-    begin(header, ring);
+    let gs = if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
+        process::count(count::THREADS_WITHOUT_RING, 1);
+        ring.address - SPARE
+    } else {
+        ring.address
+    };
     *ring.private() = Private { segv_blocked: false, stack: [0, SS_DISABLE, 0] };
     install_signal_stack(ring);
     // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
-    unsafe { sys::set_gs(ring.address) };
+    unsafe { sys::set_gs(gs) };
 }
 
 /// `ss_flags`: no alternate stack.
@@ -197,10 +210,13 @@ fn reuse(header: &Header) -> Option<Ring> {
             LIVE if control.pid == pid && sys::tgkill(pid, control.tid, 0) == -3 => {
                 if control.state.compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     close(header, ring, CAUSE_END_OF_THREAD);
+                    // Before the state, or the recorder takes the new owner for the dead one.
+                    control.tid = sys::gettid();
                     control.state.store(LIVE, Ordering::Release);
                     return Some(ring);
                 }
             }
+            PRIVATE if sys::tgkill(pid, control.tid, 0) == -3 => return Some(ring),
             FREE if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() => return Some(ring),
             _ => {}
         }
@@ -228,9 +244,7 @@ fn reserve(header: &Header) -> Option<Ring> {
     // SAFETY: inside the new reservation: signal stack, spare control page and spare ring.
     unsafe { sys::mprotect(start, before - PAGE, map::READ | map::WRITE) };
     if !claim(header, ring) {
-        // SAFETY: nobody knows of the reservation yet.
-        unsafe { sys::munmap(start, total) };
-        return None;
+        use_private_pages(header, ring);
     }
     place.store(ring.address, Ordering::Release);
     Some(ring)
@@ -290,17 +304,18 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     done
 }
 
-/// Private pages in place of a thread slot: a forked child that got none still needs its control page.
+/// Private pages in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
+/// at a guard page there, so only the spare ring may be written.
 fn use_private_pages(header: &Header, ring: Ring) {
     let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED | map::NORESERVE;
     // SAFETY: the reservation's own range; guards are made again below.
     unsafe {
         let _ = sys::mmap(ring.address, PAGE + area_bytes(header), map::READ | map::WRITE, flags, -1, 0);
     }
-    let spare = ring.spare();
+    ring.control().state.store(PRIVATE, Ordering::Relaxed);
     begin_spare(ring);
     // SAFETY: the spare page is set up.
-    unsafe { sys::set_gs(core::ptr::from_mut(spare) as usize) };
+    unsafe { sys::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
 }
 
 /// Sets the spare ring to its start.
