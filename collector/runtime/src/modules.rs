@@ -278,6 +278,8 @@ fn install(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> boo
 pub struct Place {
     /// Run-time address of the original instruction.
     pub orig: u64,
+    /// Link-time address in the clone.
+    pub clone: u64,
     /// What the probe there has borrowed and written.
     pub state: ProbeState,
 }
@@ -292,5 +294,5 @@ pub fn place(ip: u64) -> Option<Place> {
     let module = modules().iter().find(|m| ip >= m.clone_start && ip < m.clone_end)?;
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
-    Some(Place { orig: step.orig + module.bias, state })
+    Some(Place { orig: step.orig + module.bias, clone: ip - module.bias, state })
 }

@@ -468,7 +468,7 @@ fn note_death(context: &mut Context) {
     let Some(ring) = thread::current() else { return };
     if let Some(place) = modules::place(context.registers[RIP]) {
         commit(ring, context, &place.state);
-        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: SIGSEGV as u32 });
+        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
     }
 }
 
@@ -616,7 +616,7 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
     if let Some((ring, place)) = &interrupted {
         spill = ring.control().spill;
         commit(*ring, c, &place.state);
-        append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: signal as u32 });
+        append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
         for [register, slot] in place.state.saved {
             if register != abi::NO_REG {
                 *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
@@ -647,12 +647,12 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
             resume(ring.spare(), c, &shown, &before, &place.state);
             ring.spare().spill = spill;
         } else if c.registers[..REGISTERS] == shown {
-            append(ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_RETURN, aux: signal as u32 });
+            append(ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_RETURN, aux: abi::mark_aux(signal as u32, place.clone) });
             resume(ring.control(), c, &shown, &before, &place.state);
             ring.control().spill = spill;
         } else {
             process::count(count::CUT_REGIONS, 1);
-            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: signal as u32 });
+            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(signal as u32, place.clone) });
         }
     }
     0
