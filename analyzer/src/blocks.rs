@@ -71,7 +71,7 @@ impl BlockTable {
     #[cold]
     fn grow(&mut self) {
         let size = self.table.len() * 2;
-        let old = std::mem::replace(&mut self.table, vec![Self::FREE; size]);
+        let old = std::mem::replace(&mut self.table, crate::large_vec(Self::FREE, size));
         self.shift = 64 - size.trailing_zeros();
         self.used = 0;
         for entry in old.iter().filter(|e| e.group != FREE) {

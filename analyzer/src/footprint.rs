@@ -8,13 +8,16 @@
 
 use crate::reuse::spread;
 use crate::rows::Rows;
+use std::collections::HashMap;
 
 /// Accesses between prefetch and use of a table line.
 const AHEAD: usize = 16;
 /// Entries of the small cache in front of the table.
 const FRONT: usize = 256;
 /// Entry without content.
-const FREE: u32 = u32::MAX;
+const FREE: u64 = u64::MAX;
+/// No owner yet.
+const NOBODY: u32 = u32::MAX;
 
 /// What is known of one 64-byte line.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -38,7 +41,7 @@ impl Maps {
 }
 
 /// What an entry is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Address space (process).
     pub space: u32,
@@ -48,21 +51,17 @@ pub struct Key {
     pub group: u32,
 }
 
-/// An entry of the table.
+/// An entry of the folded table.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    line: u64,
+    key: Key,
     maps: Maps,
-    group: u32,
-    space: u32,
 }
 
 impl Entry {
-    const FREE: Entry = Entry { line: 0, maps: Maps { seen: 0, twice: 0, bytes: 0 }, group: FREE, space: 0 };
-
     /// What it is about.
     pub fn key(&self) -> Key {
-        Key { space: self.space, line: self.line, group: self.group }
+        self.key
     }
 
     /// What is known.
@@ -71,9 +70,28 @@ impl Entry {
     }
 }
 
+/// Bits of a packed key that hold the line; the others hold the owner. 41 bits of lines are 47 bits of
+/// addresses, all that a user-space program on x86-64 has without five-level paging.
+const LINE_BITS: u32 = 41;
+/// Owners that fit into a packed key. The last one is not used, so that no key equals [`FREE`].
+const OWNERS: u32 = (1 << (64 - LINE_BITS)) - 1;
+
+/// A place in the table: half a cache line. An *owner* is a group in an address space.
+#[repr(align(32))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// Owner and line, or [`FREE`].
+    key: u64,
+    maps: Maps,
+}
+
+impl Place {
+    const FREE: Place = Place { key: FREE, maps: Maps { seen: 0, twice: 0, bytes: 0 } };
+}
+
 #[inline(always)]
-fn hash(line: u64, group: u32, space: u32) -> u64 {
-    spread(line ^ u64::from(group).rotate_left(40) ^ u64::from(space).rotate_left(20))
+fn pack(line: u64, owner: u32) -> u64 {
+    u64::from(owner) << LINE_BITS | line
 }
 
 /// Counts of one group.
@@ -87,10 +105,16 @@ pub struct GroupCount {
 
 /// The table.
 pub struct Footprints {
-    table: Vec<Entry>,
+    table: Vec<Place>,
     shift: u32,
     used: usize,
-    front: Vec<Entry>,
+    front: Vec<Place>,
+    /// Lines or owners that a packed key cannot hold.
+    odd: HashMap<Key, Maps>,
+    /// Group and address space of each owner.
+    owners: Vec<(u32, u32)>,
+    /// Owner by address space and group, [`NOBODY`] where there is none yet.
+    owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
 }
 
@@ -105,80 +129,116 @@ impl Footprints {
     pub fn new() -> Footprints {
         let size = 1usize << 12;
         Footprints {
-            table: vec![Entry::FREE; size],
+            table: vec![Place::FREE; size],
             shift: 64 - size.trailing_zeros(),
             used: 0,
-            front: vec![Entry::FREE; FRONT],
+            front: vec![Place::FREE; FRONT],
+            odd: HashMap::new(),
+            owners: Vec::new(),
+            owner_of: Vec::new(),
             counts: Vec::new(),
         }
     }
 
     /// Adds rows of one address space.
     pub fn add(&mut self, rows: &Rows<'_>, space: u32) {
+        let space = space as usize;
+        if self.owner_of.len() <= space {
+            self.owner_of.resize(space + 1, Vec::new());
+        }
+        let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         let len = rows.len();
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
         for i in 0..len {
+            if let (Some(&a), Some(&g)) = (address.get(i + AHEAD), group.get(i + AHEAD)) {
+                let owner = owner_of.get(g as usize).copied().unwrap_or(0);
+                crate::prefetch(&self.table[(spread(pack(a / 64, owner)) >> self.shift) as usize]);
+            }
             let (at, bytes, group) = (address[i], size[i].max(1), group[i]);
-            if let (Some(&a), Some(&g)) = (address.get(i + AHEAD), rows.group.get(i + AHEAD)) {
-                crate::prefetch(&self.table[(hash(a / 64, g, space) >> self.shift) as usize]);
-            }
-            if group as usize >= self.counts.len() {
-                self.counts.resize(group as usize + 1, GroupCount::default());
-            }
+            let owner = match owner_of.get(group as usize) {
+                Some(&owner) if owner != NOBODY => owner,
+                _ => self.new_owner(&mut owner_of, group, space as u32),
+            };
             let count = &mut self.counts[group as usize];
             count.rows += 1;
             count.implied += u64::from(implied[i]);
             let offset = (at % 64) as u32;
             let inside = (64 - offset).min(bytes);
             let maps = Maps { seen: 1 << offset, twice: 0, bytes: (u64::MAX >> (64 - inside)) << offset };
-            self.put(at / 64, group, space, &maps);
+            self.put(at / 64, owner, &maps);
             if bytes > inside {
-                self.tail(at, bytes, group, space);
+                self.tail(at, bytes, owner);
             }
         }
+        self.owner_of[space] = owner_of;
+    }
+
+    /// Gives a group in an address space its number, and the group its counts.
+    #[cold]
+    fn new_owner(&mut self, owner_of: &mut Vec<u32>, group: u32, space: u32) -> u32 {
+        let at = group as usize;
+        if owner_of.len() <= at {
+            owner_of.resize(at + 1, NOBODY);
+        }
+        if self.counts.len() <= at {
+            self.counts.resize(at + 1, GroupCount::default());
+        }
+        let owner = self.owners.len() as u32;
+        self.owners.push((group, space));
+        owner_of[at] = owner;
+        owner
     }
 
     /// The lines behind the first of an access.
     #[inline(never)]
-    fn tail(&mut self, at: u64, bytes: u32, group: u32, space: u32) {
+    fn tail(&mut self, at: u64, bytes: u32, owner: u32) {
         let end = at.saturating_add(u64::from(bytes) - 1);
         for line in at / 64 + 1..=end / 64 {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
-            self.put(line, group, space, &Maps { bytes: u64::MAX >> (64 - inside), ..Maps::default() });
+            self.put(line, owner, &Maps { bytes: u64::MAX >> (64 - inside), ..Maps::default() });
         }
     }
 
     /// Merges into the small cache; what was in its place moves to the table.
     #[inline(always)]
-    fn put(&mut self, line: u64, group: u32, space: u32, maps: &Maps) {
-        let h = hash(line, group, space);
-        let front = &mut self.front[(h & (FRONT as u64 - 1)) as usize];
-        if front.line == line && front.group == group && front.space == space {
+    fn put(&mut self, line: u64, owner: u32, maps: &Maps) {
+        if line >> LINE_BITS != 0 || owner >= OWNERS {
+            return self.put_odd(line, owner, maps);
+        }
+        let key = pack(line, owner);
+        let front = &mut self.front[(spread(key) >> (64 - FRONT.trailing_zeros())) as usize];
+        if front.key == key {
             front.maps.merge(maps);
             return;
         }
-        let old = std::mem::replace(front, Entry { line, maps: *maps, group, space });
-        if old.group != FREE {
+        let old = std::mem::replace(front, Place { key, maps: *maps });
+        if old.key != FREE {
             self.insert(&old);
         }
     }
 
+    #[cold]
+    fn put_odd(&mut self, line: u64, owner: u32, maps: &Maps) {
+        let (group, space) = self.owners[owner as usize];
+        self.odd.entry(Key { space, line, group }).or_default().merge(maps);
+    }
+
     #[inline(always)]
-    fn insert(&mut self, entry: &Entry) {
+    fn insert(&mut self, new: &Place) {
         let mask = self.table.len() - 1;
-        let mut at = (hash(entry.line, entry.group, entry.space) >> self.shift) as usize & mask;
+        let mut at = (spread(new.key) >> self.shift) as usize & mask;
         loop {
             let place = &mut self.table[at];
-            if place.group == FREE {
-                *place = *entry;
+            if place.key == new.key {
+                place.maps.merge(&new.maps);
+                return;
+            }
+            if place.key == FREE {
+                *place = *new;
                 self.used += 1;
                 if self.used * 2 > self.table.len() {
                     self.grow();
                 }
-                return;
-            }
-            if place.line == entry.line && place.group == entry.group && place.space == entry.space {
-                place.maps.merge(&entry.maps);
                 return;
             }
             at = (at + 1) & mask;
@@ -187,23 +247,31 @@ impl Footprints {
 
     #[cold]
     fn grow(&mut self) {
-        let size = self.table.len() * 2;
-        let old = std::mem::replace(&mut self.table, vec![Entry::FREE; size]);
+        let size = self.table.len() * 4;
+        let old = std::mem::replace(&mut self.table, crate::large_vec(Place::FREE, size));
         self.shift = 64 - size.trailing_zeros();
         self.used = 0;
-        for entry in old.iter().filter(|e| e.group != FREE) {
-            self.insert(entry);
+        for place in old.iter().filter(|p| p.key != FREE) {
+            self.insert(place);
         }
     }
 
     /// Moves everything from the small cache to the table.
     fn flush(&mut self) {
         for at in 0..FRONT {
-            let entry = std::mem::replace(&mut self.front[at], Entry::FREE);
-            if entry.group != FREE {
-                self.insert(&entry);
+            let place = std::mem::replace(&mut self.front[at], Place::FREE);
+            if place.key != FREE {
+                self.insert(&place);
             }
         }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let packed = self.table.iter().filter(|p| p.key != FREE).map(|p| {
+            let (group, space) = self.owners[(p.key >> LINE_BITS) as usize];
+            Entry { key: Key { space, line: p.key & ((1 << LINE_BITS) - 1), group }, maps: p.maps }
+        });
+        packed.chain(self.odd.iter().map(|(&key, &maps)| Entry { key, maps }))
     }
 
     /// Counts by group; groups behind the end have none.
@@ -215,7 +283,7 @@ impl Footprints {
     pub fn fold(tables: Vec<Footprints>) -> (Vec<Entry>, Vec<GroupCount>) {
         use rayon::prelude::*;
         let mut counts: Vec<GroupCount> = Vec::new();
-        let mut entries: Vec<Entry> = Vec::with_capacity(tables.iter().map(|t| t.used + FRONT).sum());
+        let mut entries: Vec<Entry> = Vec::with_capacity(tables.iter().map(|t| t.used + FRONT + t.odd.len()).sum());
         for mut table in tables {
             table.flush();
             if counts.len() < table.counts.len() {
@@ -225,7 +293,7 @@ impl Footprints {
                 sum.rows += part.rows;
                 sum.implied += part.implied;
             }
-            entries.extend(table.table.iter().filter(|e| e.group != FREE));
+            entries.extend(table.entries());
         }
         entries.par_sort_unstable_by_key(Entry::key);
         entries.dedup_by(|later, kept| {

@@ -50,7 +50,7 @@ impl Rank {
             upper.push(vec![Line32([0; FAN]); lines]);
             entries = lines;
         }
-        Rank { leaves: vec![Leaf([0; LEAF_WORDS]); leaves], level1: vec![Line16([0; FAN1]); level1], upper, live: 0 }
+        Rank { leaves: crate::large_vec(Leaf([0; LEAF_WORDS]), leaves), level1: vec![Line16([0; FAN1]); level1], upper, live: 0 }
     }
 
     /// Number of slots that fit.

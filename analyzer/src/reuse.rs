@@ -388,7 +388,7 @@ impl ReuseEngine {
         let now = self.tick as u32;
         let span = self.span();
         let free = Entry { block: 0, slot: 0, tick: now.wrapping_sub(span).wrapping_sub(1) };
-        let old = std::mem::replace(&mut self.table, vec![free; size]);
+        let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
         self.table_shift = 64 - size.trailing_zeros();
         self.used = 0;
         for entry in old {

@@ -90,14 +90,12 @@ impl<const N: usize> Levels<N> {
     }
 }
 
-/// Counters per level.
+/// Counters per level; those for Irregular stand behind those for Strided.
 const WINDOWS: usize = 0;
 const IMPLIED: usize = 1;
 const ROWS_STR: usize = 2;
-const ROWS_IRR: usize = 3;
 const AGAIN: usize = 4;
 const AGAIN_STR: usize = 5;
-const AGAIN_IRR: usize = 6;
 const SECOND: usize = 7;
 
 /// Sums over the whole windows of one size.
@@ -122,9 +120,10 @@ pub struct WindowSums {
 #[derive(Clone, Copy)]
 struct Entry {
     address: u64,
-    /// Number of the last access by class, inside the epoch.
+    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one.
     last: [u16; 3],
-    /// Epoch (8 bits), level of the last access to the one before (5 bits), classes seen (3 bits).
+    /// Epoch (8 bits), level of the last access to the one before (5 bits), zero, then whether there was a
+    /// Strided and an Irregular access.
     meta: u16,
 }
 
@@ -176,6 +175,26 @@ impl WindowEngine {
 
     /// Feeds load accesses in order.
     pub fn run(&mut self, rows: &Rows<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+        {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.run_modern(rows) };
+        }
+        self.run_any(rows);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    fn run_modern(&mut self, rows: &Rows<'_>) {
+        self.run_any(rows);
+    }
+
+    #[inline(always)]
+    fn run_any(&mut self, rows: &Rows<'_>) {
         let len = rows.len();
         let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
         for i in 0..len {
@@ -214,43 +233,35 @@ impl WindowEngine {
         let mask = self.table.len() - 1;
         let now = (self.index & 0xffff) as u16;
         let mut at = (spread(address) >> self.shift) as usize & mask;
-        let (rows_class, again_class) = match class {
-            1 => (ROWS_STR, AGAIN_STR),
-            2 => (ROWS_IRR, AGAIN_IRR),
-            _ => (usize::MAX, usize::MAX),
-        };
-        if rows_class != usize::MAX {
-            self.levels.add(MIN_LEVEL, rows_class, 1);
+        // Strided is 1, Irregular 2; Constant loads have no columns of their own.
+        let classed = class == 1 || class == 2;
+        if classed {
+            self.levels.add(MIN_LEVEL, ROWS_STR + class - 1, 1);
         }
-        let class = class.min(2);
+        let bit = if classed { 4u16 >> class } else { 0 };
         loop {
             let entry = &mut self.table[at];
             if entry.meta >> 8 != self.epoch {
-                let mut last = [0; 3];
-                last[class] = now;
-                *entry = Entry { address, last, meta: self.epoch << 8 | u16::from(NEVER) << 3 | 1 << class };
+                *entry = Entry { address, last: [now; 3], meta: self.epoch << 8 | u16::from(NEVER) << 3 | bit };
                 self.used += 1;
                 return;
             }
             if entry.address == address {
-                let mut previous = 0;
-                for k in 0..3 {
-                    if entry.meta >> k & 1 == 1 {
-                        previous = previous.max(entry.last[k]);
-                    }
-                }
-                let reuse = level(u64::from(now), u64::from(previous));
+                let reuse = level(u64::from(now), u64::from(entry.last[0]));
                 let before = (entry.meta >> 3 & 31) as usize;
                 self.levels.add(reuse, AGAIN, 1);
                 if reuse < before {
                     self.levels.add(reuse, SECOND, 1);
                     self.levels.add(before, SECOND, 1u64.wrapping_neg());
                 }
-                if again_class != usize::MAX && entry.meta >> class & 1 == 1 {
-                    self.levels.add(level(u64::from(now), u64::from(entry.last[class])), again_class, 1);
+                if classed {
+                    if entry.meta & bit != 0 {
+                        self.levels.add(level(u64::from(now), u64::from(entry.last[class])), AGAIN_STR + class - 1, 1);
+                    }
+                    entry.last[class] = now;
                 }
-                entry.last[class] = now;
-                entry.meta = self.epoch << 8 | (reuse as u16) << 3 | entry.meta & 7 | 1 << class;
+                entry.last[0] = now;
+                entry.meta = self.epoch << 8 | (reuse as u16) << 3 | entry.meta & 3 | bit;
                 return;
             }
             at = (at + 1) & mask;
@@ -281,7 +292,7 @@ impl WindowEngine {
             implied: t[IMPLIED],
             footprint: accesses.wrapping_sub(t[AGAIN]),
             strided: t[ROWS_STR].wrapping_sub(t[AGAIN_STR]),
-            irregular: t[ROWS_IRR].wrapping_sub(t[AGAIN_IRR]),
+            irregular: t[ROWS_STR + 1].wrapping_sub(t[AGAIN_STR + 1]),
             captures: t[SECOND],
         }
     }

@@ -1,0 +1,85 @@
+//! Accesses per second of the stages, on synthetic streams: `cargo run --release --example bench_reuse`.
+//! Each line is the best of five runs on one core.
+
+use mgz_analyzer::footprint::Footprints;
+use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};
+use mgz_analyzer::rows::Rows;
+use mgz_analyzer::windows::WindowEngine;
+use std::time::Instant;
+
+/// Counts in exact bins below 64 Ki and log bins above.
+struct Histogram {
+    exact: Vec<u64>,
+    logarithmic: [u64; 65],
+    firsts: u64,
+}
+
+impl ReuseSink for Histogram {
+    #[inline(always)]
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+        self.firsts += 1;
+    }
+    #[inline(always)]
+    fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, _interval: u64) {
+        match self.exact.get_mut(distance as usize) {
+            Some(bin) => *bin += 1,
+            None => self.logarithmic[64 - distance.leading_zeros() as usize] += 1,
+        }
+    }
+    #[inline(always)]
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+fn best(accesses: usize, mut run: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    accesses as f64 / best / 1e6
+}
+
+fn main() {
+    let n: usize = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(10_000_000);
+    let mut state = 1u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state >> 33
+    };
+    let blocks = 1u64 << 20;
+    let uniform = |r: u64| r % blocks;
+    let zipf = |r: u64| ((blocks as f64).powf(r as f64 / (1u64 << 31) as f64) as u64).wrapping_mul(0x9e37_79b9) % blocks;
+    let streams: Vec<(&str, Vec<u64>)> = vec![
+        ("windows of 1000, Zipf", (0..n).map(|_| zipf(random())).collect()),
+        ("Zipf, 1 Mi blocks", (0..n).map(|_| zipf(random())).collect()),
+        ("cyclic, 1 Mi blocks", (0..n).map(|i| i as u64 % blocks).collect()),
+        ("random, 1 Mi blocks", (0..n).map(|_| uniform(random())).collect()),
+    ];
+    println!("{:<24}{:>12}{:>12}{:>12}   M accesses/s", "", "D", "windows", "footprint");
+    for (name, stream) in &streams {
+        let address: Vec<u64> = stream.iter().map(|b| b * 64 + 0x7f00_0000_0000).collect();
+        let (size, group, implied) = (vec![8u32; n], vec![5u32; n], vec![0u16; n]);
+        let window = if name.starts_with("windows") { 1000 } else { n };
+        let rows = Rows { address: &address, size: &size, group: &group, implied: &implied };
+        let mut engine = ReuseEngine::new(6);
+        let mut histogram = Histogram { exact: vec![0; 1 << 16], logarithmic: [0; 65], firsts: 0 };
+        let distance = best(n, || {
+            for from in (0..n).step_by(window) {
+                let to = (from + window).min(n);
+                engine.begin();
+                engine.run(&address[from..to], &size[from..to], &group[from..to], &mut histogram);
+            }
+        });
+        let mut windows = WindowEngine::new();
+        let by_size = best(n, || {
+            for from in (0..n).step_by(window) {
+                windows.begin();
+                windows.run(&rows.slice(from..from + window));
+            }
+        });
+        let footprint = best(n, || Footprints::new().add(&rows, 0));
+        println!("{name:<24}{distance:>12.1}{by_size:>12.1}{footprint:>12.1}");
+        assert_eq!(histogram.exact.iter().sum::<u64>() + histogram.logarithmic.iter().sum::<u64>() + histogram.firsts, n as u64 * 5);
+    }
+}
