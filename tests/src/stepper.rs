@@ -65,7 +65,21 @@ struct Code {
     kind: Kind,
     /// Link-time address to log.
     ip: u64,
-    ptwrite: bool,
+    /// In a clone: the operand's registers are not the original's.
+    moved: bool,
+    what: What,
+}
+
+/// What to do at an address under watch.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    /// Log the load.
+    Load,
+    /// Emulate.
+    PtWrite,
+    /// A `lea` in a clone: it may compute the address of the load that follows into the load's own destination, so
+    /// the registers are kept for the original's operand.
+    Lea,
 }
 
 /// What stands at an address under watch.
@@ -148,6 +162,8 @@ struct Thread {
     started: bool,
     /// Runs until it meets a breakpoint.
     free: bool,
+    /// Target and registers of the last `lea` in a clone, if no load came since.
+    lea: Option<(iced_x86::Register, libc::user_regs_struct)>,
     /// A new process whose parent has not reported yet how it made it.
     parked: bool,
 }
@@ -516,15 +532,29 @@ impl<W: Write> Stepper<W> {
                 Some(At::Other) => return Ok(true),
                 None => return Ok(false),
             };
-            if code.ptwrite {
+            if code.what == What::PtWrite {
                 let value = operand(&code.insn, &registers);
                 self.put(tid, pid, Event { kind: Kind::PtWrite, value, ip: code.ip, ..blank(code.place.watch) })?;
                 registers.user.rip += code.insn.len() as u64;
                 registers.write()?;
                 continue;
             }
+            if code.what == What::Lea {
+                if let Some(thread) = self.threads.get_mut(&tid) {
+                    thread.lea = Some((code.insn.op0_register(), registers.user));
+                }
+                return Ok(true);
+            }
             let mut reads = Vec::new();
-            loads::evaluate(&code.insn, &code.reads, &mut registers, &mut reads);
+            let kept = self.threads.get_mut(&tid).and_then(|t| t.lea.take());
+            match kept {
+                Some((register, user)) if code.moved && register == code.insn.memory_base() => {
+                    if let Some(original) = self.original(&code) {
+                        loads::evaluate(&original, &code.reads, &mut Registers::at(tid, user), &mut reads);
+                    }
+                }
+                _ => loads::evaluate(&code.insn, &code.reads, &mut registers, &mut reads),
+            }
             let repeats = matches!(code.reads, Reads::String { repeated: true, .. });
             let count = repeats.then(|| loads::register(count_register(&code.insn), &registers));
             if let Some(thread) = self.threads.get_mut(&tid)
@@ -534,6 +564,11 @@ impl<W: Write> Stepper<W> {
             }
             return Ok(true);
         }
+    }
+
+    /// The original of a load in a clone.
+    fn original(&self, code: &Code) -> Option<Instruction> {
+        original(&self.images[code.place.watch], code.ip, code.place.bias)
     }
 
     fn log(&mut self, tid: i32, pid: i32, pending: &Pending, after: &Registers) {
@@ -598,29 +633,34 @@ impl<W: Write> Stepper<W> {
             bail!("{ip:#x}: an instruction that cannot be decoded: {:02x?}", &bytes[..n]);
         }
         if insn.mnemonic() == iced_x86::Mnemonic::Ptwrite {
-            let code = Code { insn, reads: Reads::None, place, kind: Kind::PtWrite, ip: ip - place.bias, ptwrite: true };
+            let code = Code { insn, reads: Reads::None, place, kind: Kind::PtWrite, ip: ip - place.bias, moved: false, what: What::PtWrite };
             return Ok(Some(code));
+        }
+        if place.clone && insn.mnemonic() == iced_x86::Mnemonic::Lea {
+            return Ok(Some(Code { insn, reads: Reads::None, place, kind: Kind::Clone, ip: ip - place.bias, moved: false, what: What::Lea }));
         }
         let reads = loads::classify(&insn, &mut self.factory);
         if matches!(reads, Reads::None) {
             return Ok(None);
         }
         let link = ip - place.bias;
-        let (mut kind, mut at) = (if place.clone { Kind::Unlisted } else { Kind::Original }, link);
+        let (mut kind, mut at, mut moved) = (if place.clone { Kind::Unlisted } else { Kind::Original }, link, false);
         if place.clone {
             let watch = &self.options.watches[place.watch];
             if let Ok(i) = watch.copies.binary_search_by_key(&link, |c| c.0) {
                 at = watch.copies[i].1;
                 kind = Kind::Clone;
-                if let Some(original) = original(&self.images[place.watch], at, place.bias)
-                    && same_form(&insn, &original)
-                {
-                    // Only literals differ: what counts is what the original would have read.
-                    insn = original;
+                if let Some(original) = original(&self.images[place.watch], at, place.bias) {
+                    if same_form(&insn, &original) {
+                        // Only literals differ: what counts is what the original would have read.
+                        insn = original;
+                    } else {
+                        moved = true;
+                    }
                 }
             }
         }
-        Ok(Some(Code { insn, reads, place, kind, ip: at, ptwrite: false }))
+        Ok(Some(Code { insn, reads, place, kind, ip: at, moved, what: What::Load }))
     }
 }
 

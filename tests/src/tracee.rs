@@ -26,6 +26,11 @@ impl Registers {
         Ok(Registers { tid, user, xstate: None })
     }
 
+    /// General purpose registers as they were; vector registers as they are.
+    pub fn at(tid: i32, user: libc::user_regs_struct) -> Registers {
+        Registers { tid, user, xstate: None }
+    }
+
     /// Writes the general purpose registers back.
     pub fn write(&self) -> std::io::Result<()> {
         // SAFETY: the kernel only reads the struct.
