@@ -2,7 +2,7 @@
 
 use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
-use crate::disasm::decode;
+use crate::disasm::{decode, direct_target};
 use crate::discover::pads_of;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
@@ -35,6 +35,9 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
     let body = decode(bytes, info.range.start, &certain)?;
+    if body.insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
+        return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
+    }
     let mut factory = InstructionInfoFactory::new();
     let (mut graph, mut found) = recover(input, &body.insns, &info.range, &entries, &info.words, &mut factory);
     drop(body);
@@ -181,4 +184,22 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all.dedup();
     all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    #[test]
+    fn a_call_for_the_return_address_is_seen() {
+        let insn = |bytes: &[u8]| {
+            let inst = Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode();
+            Insn { ip: 0x1010, len: inst.len() as u8, inst, dead: crate::ir::RegSet::EMPTY }
+        };
+        let range = 0x1000..0x1020;
+        assert!(calls_itself_inside(&insn(&[0xe8, 0, 0, 0, 0]), &range), "call to the next instruction");
+        assert!(!calls_itself_inside(&insn(&[0xe8, 0xeb, 0xff, 0xff, 0xff]), &range), "recursion");
+        assert!(!calls_itself_inside(&insn(&[0xe8, 0, 1, 0, 0]), &range), "another function");
+    }
 }
