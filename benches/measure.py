@@ -57,16 +57,17 @@ def run(command, discard=False, timeout=900, cwd=None):
 
 
 def in_turns(variants, turns):
-    """Runs each variant (`{name: function that returns seconds}`) once per turn; `{name: [seconds]}`.
+    """Runs each variant (`{name: function that returns a Run}`) once per turn; `{name: {"wall": [s], "cpu": [s]}}`.
 
     One turn before the first is thrown away: it fills caches and pages.
     """
-    times = {name: [] for name in variants}
+    times = {name: {"wall": [], "cpu": []} for name in variants}
     for turn in range(turns + 1):
         for name, measure in variants.items():
-            seconds = measure()
+            done = measure()
             if turn:
-                times[name].append(seconds)
+                times[name]["wall"].append(done.wall)
+                times[name]["cpu"].append(done.cpu)
     return times
 
 
