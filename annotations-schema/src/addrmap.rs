@@ -135,9 +135,18 @@ impl<'a> AddrMap<'a> {
     /// (a probe before it, if there is one), and the state there. `None` if `ip` has no clone.
     pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {
         let function = self.last(ip, |f| f.orig_start)?;
-        let mut walk = self.walk(function)?;
-        let step = walk.find(|s| s.orig >= ip).filter(|s| s.orig == ip)?;
-        Some((step, self.state(step.state)?))
+        let mut first = None;
+        for step in self.walk(function)?.skip_while(|s| s.orig < ip) {
+            if step.orig > ip {
+                break;
+            }
+            let first = *first.get_or_insert(step);
+            // Inserted instructions at a function's end belong to what follows in memory, not to a clone of it.
+            if step.orig_len > 0 {
+                return Some((first, self.state(first.state)?));
+            }
+        }
+        None
     }
 }
 
@@ -237,6 +246,17 @@ mod tests {
         assert_eq!(at(0x1005 + 20), Some(0x9014));
         assert_eq!(at(0x2000), Some(0x9020));
         assert_eq!(at(0xfff), None);
+    }
+
+    #[test]
+    fn a_jump_out_at_the_end_is_no_clone_of_what_follows() {
+        let mut bytes = map();
+        let end = bytes.len();
+        // The second function's instruction becomes an inserted one.
+        bytes[end - 1] = 0x01;
+        let map = AddrMap::new(&bytes).unwrap();
+        assert!(map.at_original(0x2000).is_none());
+        assert_eq!(map.at_clone(0x9020).unwrap().0.orig, 0x2000);
     }
 
     #[test]
