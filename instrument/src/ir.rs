@@ -96,7 +96,7 @@ pub struct JumpTable {
 }
 
 /// Entry encoding of a [`JumpTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TableForm {
     /// 4 bytes, signed; target = `anchor` + entry (the anchor is the address that the code adds,
     /// usually the table itself). The clone's entries are clone target − anchor.

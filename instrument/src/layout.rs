@@ -16,6 +16,7 @@ use crate::unwind::{Fde, Tables, cfi};
 use mgz_annotations_schema::abi::{ABI_VERSION, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
 use rayon::prelude::*;
+use std::collections::HashMap;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -240,12 +241,16 @@ fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
     let start = segment.align(8);
     let size = |t: &Table| t.targets.len() * if matches!(t.form, TableForm::Absolute8) { 8 } else { 4 };
     let places = parts.clones.iter().map(|c| {
-        let place = |t: &Table| {
-            let at = segment.align(if matches!(t.form, TableForm::Absolute8) { 8 } else { 4 });
-            segment.bytes.resize(segment.bytes.len() + size(t), 0);
-            at
+        // Interpreters jump through one table at many places: one copy serves all of them.
+        let mut known: HashMap<(u64, TableForm, usize), u64> = HashMap::new();
+        let mut place = |t: &Table| {
+            *known.entry((t.original, t.form, t.targets.len())).or_insert_with(|| {
+                let at = segment.align(if matches!(t.form, TableForm::Absolute8) { 8 } else { 4 });
+                segment.bytes.resize(segment.bytes.len() + size(t), 0);
+                at
+            })
         };
-        c.tables.iter().map(place).collect()
+        c.tables.iter().map(&mut place).collect()
     });
     let places = places.collect();
     (start, places)

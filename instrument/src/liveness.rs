@@ -84,7 +84,8 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
 }
 
 /// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
-/// entry): nobody passes it to a call without touching it, and calls keep no caller-saved register.
+/// entry): nobody passes it to a call or returns it without touching it (functions without a result leave anything in rax), and calls keep no
+/// caller-saved register.
 pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
         let (mut read, mut kill) = (0u16, 0u16);
@@ -101,7 +102,7 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
         let exit = graph.exits[b];
         let mut live = if exit.leaves { ALL.0 & !CALLER_SAVED.0 } else { 0 };
         if exit.returns {
-            live |= ALL.0 & !CALLER_SAVED.0 | RegSet::EMPTY.with(RAX).with(RDX).0;
+            live |= ALL.0 & !CALLER_SAVED.0;
         }
         RegSet(graph.blocks[b].succs.iter().fold(live, |l, s| l | live_in[s.0 as usize].0))
     };

@@ -1,6 +1,7 @@
 //! Jump tables, by slicing back from the indirect jump.
 //!
-//! The chain of blocks that lead to the jump with no other way in is executed symbolically. The jump's target then reads as `load8(T + 8·i)`
+//! The chain of blocks that lead to the jump with no other way in is executed symbolically; where paths meet and the bound is not found yet,
+//! each is tried, and all must agree. The jump's target then reads as `load8(T + 8·i)`
 //! or `A + sext(load4(T + 4·i))`, and the conditional branches on the chain bound `i`. A table is *certain* if such a bound exists and each entry
 //! inside it is an instruction of the same function. Everything less gives suspected targets only.
 //!
@@ -17,6 +18,10 @@ use std::ops::Range;
 
 /// Blocks that are looked at before the jump's own.
 const CHAIN: usize = 12;
+/// Paths that are tried for one jump.
+const PATHS: u32 = 64;
+/// A block with more ways in is not looked behind.
+const MOST_WAYS: usize = 8;
 /// No table is longer.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Entries that are read if the bound is unknown.
@@ -152,38 +157,98 @@ fn examine(
     factory: &mut InstructionInfoFactory,
     constants: Option<&Constants>,
 ) -> Option<Found> {
-    let mut chain = vec![b];
-    let mut top = b;
-    while chain.len() < CHAIN
-        && !graph.blocks[top].external_entry
-        && let [pred] = graph.blocks[top].preds[..]
-        && !chain.contains(&(pred.0 as usize))
-    {
-        top = pred.0 as usize;
-        chain.push(top);
+    let mut search = Search { graph, factory, constants, jump: graph.blocks[b].insns.end as usize - 1, budget: PATHS };
+    let (shape, count) = search.explore(&mut vec![b])?;
+    Some(read_table(graph, range, input, search.jump, &shape, count, search.factory, graph.blocks[b].insns.start as usize))
+}
+
+/// Looks for a table and its bound on every path that leads to a jump, as far back as needed.
+struct Search<'s> {
+    graph: &'s Graph,
+    factory: &'s mut InstructionInfoFactory,
+    constants: Option<&'s Constants>,
+    jump: usize,
+    budget: u32,
+}
+
+impl Search<'_> {
+    /// `chain`: blocks of a path that ends at the jump, last one first. Gives the table and, if all ways to get onto the path bound the
+    /// index, the number of entries.
+    fn explore(&mut self, chain: &mut Vec<usize>) -> Option<(Shape, Option<u64>)> {
+        let added = self.extend(chain);
+        let result = self.decide(chain);
+        chain.truncate(chain.len() - added);
+        result
     }
-    chain.reverse();
-    let mut machine = Machine::new();
-    if let Some(constants) = constants {
-        constants.preset(top, &mut machine);
+
+    /// Prepends blocks as long as there is one way in. Returns how many.
+    fn extend(&self, chain: &mut Vec<usize>) -> usize {
+        let before = chain.len();
+        while let Some(&top) = chain.last()
+            && chain.len() < CHAIN
+            && !self.graph.blocks[top].external_entry
+            && let [pred] = self.graph.blocks[top].preds[..]
+            && !chain.contains(&(pred.0 as usize))
+        {
+            chain.push(pred.0 as usize);
+        }
+        chain.len() - before
     }
-    let mut bounds = Bounds::new();
-    let jump = graph.blocks[b].insns.end as usize - 1;
-    for (i, &block) in chain.iter().enumerate() {
-        let insns = graph.blocks[block].insns.clone();
-        for at in insns.start as usize..insns.end as usize {
-            if at != jump {
-                machine.step(at, &graph.insns[at], factory);
+
+    fn decide(&mut self, chain: &mut Vec<usize>) -> Option<(Shape, Option<u64>)> {
+        self.budget = self.budget.checked_sub(1)?;
+        let here = self.run(chain);
+        if let Some((_, Some(_))) = here {
+            return here;
+        }
+        let graph = self.graph;
+        let top = *chain.last()?;
+        let preds = &graph.blocks[top].preds;
+        if graph.blocks[top].external_entry || chain.len() >= CHAIN || preds.len() < 2 || preds.len() > MOST_WAYS {
+            return here;
+        }
+        let mut all: Option<(Shape, Option<u64>)> = None;
+        for pred in preds {
+            if chain.contains(&(pred.0 as usize)) {
+                return here;
+            }
+            chain.push(pred.0 as usize);
+            let way = self.explore(chain);
+            chain.pop();
+            let Some((shape, Some(count))) = way else { return here };
+            all = match all {
+                None => Some((shape, Some(count))),
+                Some((first, most)) if first == shape => Some((first, most.max(Some(count)))),
+                Some(_) => return here,
+            };
+        }
+        all
+    }
+
+    /// Executes one path.
+    fn run(&mut self, chain: &[usize]) -> Option<(Shape, Option<u64>)> {
+        let graph = self.graph;
+        let mut machine = Machine::new();
+        let mut bounds = Bounds::new();
+        if let (Some(constants), Some(&top)) = (self.constants, chain.last()) {
+            constants.preset(top, &mut machine);
+        }
+        for (i, &block) in chain.iter().enumerate().rev() {
+            let insns = graph.blocks[block].insns.clone();
+            for at in insns.start as usize..insns.end as usize {
+                if at != self.jump {
+                    machine.step(at, &graph.insns[at], self.factory);
+                }
+            }
+            if i > 0 {
+                learn(graph, insns.end as usize - 1, chain[i - 1], &mut machine, &mut bounds);
             }
         }
-        if let Some(&next) = chain.get(i + 1) {
-            learn(graph, insns.end as usize - 1, next, &mut machine, &mut bounds);
-        }
+        let target = target_of(&mut machine, &graph.insns[self.jump], self.jump)?;
+        let (shape, index) = table_shape(&mut machine, target, &graph.insns, self.jump)?;
+        let count = bound(&machine, &bounds, index).and_then(|k| k.checked_add(1)).filter(|&k| k <= MAX_ENTRIES);
+        Some((shape, count))
     }
-    let target = target_of(&mut machine, &graph.insns[jump], jump)?;
-    let shape = table_shape(&mut machine, target, &graph.insns, jump)?;
-    let count = bound(&machine, &bounds, shape.index).and_then(|k| k.checked_add(1)).filter(|&k| k <= MAX_ENTRIES);
-    Some(read_table(graph, range, input, jump, &shape, count, factory, graph.blocks[b].insns.start as usize))
 }
 
 /// What the conditional branch `last` says if control goes on at block `next`.
@@ -262,14 +327,16 @@ fn target_of(machine: &mut Machine, insn: &Insn, jump: usize) -> Option<Id> {
     }
 }
 
+/// A table without its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     load: usize,
     table: u64,
     form: TableForm,
-    index: Id,
 }
 
-fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -> Option<Shape> {
+/// The table that a jump target comes from, and its index.
+fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -> Option<(Shape, Id)> {
     let (anchor, terms) = machine.sum_of(target);
     let [(term, 1)] = terms[..] else { return None };
     let (load, form, width) = match *machine.value(term) {
@@ -283,7 +350,7 @@ fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -
     }
     let (table, terms) = machine.sum_of(address);
     let [(index, factor)] = terms[..] else { return None };
-    (factor == width).then_some(Shape { load: insn as usize - 1, table, form, index })
+    (factor == width).then_some((Shape { load: insn as usize - 1, table, form }, index))
 }
 
 #[allow(clippy::too_many_arguments, reason = "one caller; the parts of one question")]
