@@ -57,6 +57,7 @@ pub mod map {
     pub const LOW: usize = 0x40;
     pub const NORESERVE: usize = 0x4000;
     pub const POPULATE: usize = 0x8000;
+    pub const FIXED_NOREPLACE: usize = 0x10_0000;
     pub const DONTFORK: usize = 10;
 }
 
@@ -160,6 +161,12 @@ pub fn futex_wait(word: *const u32, value: u32, nanoseconds: u64) {
 pub fn futex_wake(word: *const u32) {
     // SAFETY: the kernel only uses the address as a key.
     unsafe { call(nr::FUTEX, word as usize, 1, i32::MAX as usize, 0, 0, 0) };
+}
+
+/// Wakes one who waits at `word`.
+pub fn futex_wake_one(word: *const u32) {
+    // SAFETY: the kernel only uses the address as a key.
+    unsafe { call(nr::FUTEX, word as usize, 1, 1, 0, 0, 0) };
 }
 
 /// Changes the calling thread's signal mask (`how`: 0 block, 1 unblock, 2 set) and returns the old one, or −errno.

@@ -42,17 +42,27 @@ pub struct Private {
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
-static RESERVATIONS: [AtomicUsize; MAX_THREADS] = [const { AtomicUsize::new(0) }; MAX_THREADS];
+static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] = [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
+/// More than thread slots, since threads without a slot need a reservation as well.
+const MAX_RESERVATIONS: usize = 4 * MAX_THREADS;
 static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Longest sleep before a lock is looked at again, nanoseconds.
+const LOCK_PATIENCE: u64 = 100_000_000;
 
 /// Runs `work` alone among the threads of this process, with all signals blocked.
 pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     let old = sys::sigprocmask(0, Some(!0));
-    while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        core::hint::spin_loop();
+    // 0: free, 1: taken, 2: taken and somebody may wait.
+    if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while lock.swap(2, Ordering::Acquire) != 0 {
+            sys::futex_wait(lock.as_ptr(), 2, LOCK_PATIENCE);
+        }
     }
     let result = work();
-    lock.store(0, Ordering::Release);
+    if lock.swap(0, Ordering::Release) == 2 {
+        sys::futex_wake_one(lock.as_ptr());
+    }
     if let Ok(old) = old {
         let _ = sys::sigprocmask(2, Some(old));
     }
@@ -232,22 +242,79 @@ fn close(header: &Header, ring: Ring, cause: u32) {
     }
 }
 
-/// Makes a new reservation and claims a thread slot for it.
+/// Makes a new reservation, with a thread slot if there is one left.
 fn reserve(header: &Header) -> Option<Ring> {
     let place = RESERVATIONS.iter().find(|e| e.load(Ordering::Relaxed) == 0)?;
-    let before = SIGNAL_STACK + SPARE;
-    let total = before + PAGE + area_bytes(header);
-    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::LOW;
-    // SAFETY: a new mapping.
-    let start = unsafe { sys::mmap(0, total, map::NONE, flags, -1, 0) }.ok()?;
-    let ring = Ring { address: start + before };
-    // SAFETY: inside the new reservation: signal stack, spare control page and spare ring.
-    unsafe { sys::mprotect(start, before - PAGE, map::READ | map::WRITE) };
-    if !claim(header, ring) {
-        use_private_pages(header, ring);
-    }
+    let ring = reserve_slot(header).or_else(reserve_private)?;
     place.store(ring.address, Ordering::Release);
     Some(ring)
+}
+
+/// Bytes of a reservation before its control page.
+const BEFORE: usize = SIGNAL_STACK + SPARE;
+
+fn reserve_slot(header: &Header) -> Option<Ring> {
+    let total = BEFORE + PAGE + area_bytes(header);
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+    // SAFETY: a new mapping.
+    let low = unsafe { sys::mmap(0, total, map::NONE, flags | map::LOW, -1, 0) };
+    let ring = ring_in(low.ok().or_else(|| HIGHER.take(total))?);
+    if !claim(header, ring) {
+        // SAFETY: nobody knows of the reservation yet.
+        unsafe { sys::munmap(ring.address - BEFORE, total) };
+        return None;
+    }
+    Some(ring)
+}
+
+/// A reservation without a ring: the thread's probes write into the spare ring.
+fn reserve_private() -> Option<Ring> {
+    let ring = ring_in(HIGHEST.take(BEFORE + PAGE)?);
+    // SAFETY: inside the new reservation: the control page.
+    unsafe { sys::mprotect(ring.address, PAGE, map::READ | map::WRITE) };
+    ring.control().state.store(PRIVATE, Ordering::Relaxed);
+    Some(ring)
+}
+
+/// The ring of a new reservation. Signal stack, spare control page and spare ring become usable.
+fn ring_in(start: usize) -> Ring {
+    // SAFETY: inside the caller's new reservation.
+    unsafe { sys::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) };
+    Ring { address: start + BEFORE }
+}
+
+/// Low memory beyond the part that MAP_32BIT gives (from 1 to 2 GiB).
+struct Range {
+    next: AtomicUsize,
+    end: usize,
+}
+
+/// For rings.
+static HIGHER: Range = Range { next: AtomicUsize::new(0x8000_0000), end: 0xc000_0000 };
+/// For threads that get none: even many must find a place to write to.
+static HIGHEST: Range = Range { next: AtomicUsize::new(0xc000_0000), end: 0xffff_0000 };
+
+impl Range {
+    /// Reserves memory in the range, where nobody else has any.
+    fn take(&self, bytes: usize) -> Option<usize> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        loop {
+            let at = self.next.fetch_add(bytes, Ordering::Relaxed);
+            if at > self.end - bytes {
+                self.next.store(self.end, Ordering::Relaxed);
+                return None;
+            }
+            let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
+            // SAFETY: a new mapping, never over another one.
+            match unsafe { sys::mmap(at, bytes, map::NONE, flags, -1, 0) } {
+                Ok(start) if start == at => return Some(at),
+                // A kernel that does not know the flag has put it elsewhere.
+                // SAFETY: the mapping that was just made.
+                Ok(start) => unsafe { sys::munmap(start, bytes) },
+                Err(_) => {}
+            }
+        }
+    }
 }
 
 /// Maps a free thread slot of the file behind `ring.address`.
