@@ -80,6 +80,19 @@ pub struct Outcome {
     pub problems: Vec<String>,
 }
 
+/// More sentences than this say nothing new.
+const MAX_PROBLEMS: usize = 20;
+
+impl Outcome {
+    fn problem(&mut self, sentence: String) {
+        match self.problems.len() {
+            n if n < MAX_PROBLEMS => self.problems.push(sentence),
+            MAX_PROBLEMS => self.problems.push("further damage of this kind is counted in totals.dropped only".into()),
+            _ => {}
+        }
+    }
+}
+
 /// Why nothing was converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {

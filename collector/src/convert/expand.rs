@@ -50,7 +50,7 @@ impl Source {
                 for segment in file.segments() {
                     if let Err(error) = file.decode(segment, &mut slots) {
                         outcome.damaged_segments += 1;
-                        outcome.problems.push(format!("{}: {error}; it is left out", path.display()));
+                        outcome.problem(format!("{}: {error}; it is left out", path.display()));
                         continue;
                     }
                     self.modules.at(key.process, segment.header.end_ns, &mut now);
@@ -95,22 +95,22 @@ fn open(key: ThreadKey, path: &std::path::Path, outcome: &mut Outcome) -> Option
         Ok(file) => file,
         Err(error) => {
             outcome.damaged_segments += 1;
-            outcome.problems.push(format!("{}: {error}; it is left out", path.display()));
+            outcome.problem(format!("{}: {error}; it is left out", path.display()));
             return None;
         }
     };
     if file.truncated() {
         outcome.torn_files += 1;
-        outcome.problems.push(format!("{}: it ends inside a segment (the recorder was killed, or the disk was full); what precedes is used", path.display()));
+        outcome.problem(format!("{}: it ends inside a segment (the recorder was killed, or the disk was full); what precedes is used", path.display()));
     }
     if let Some(offset) = file.bad_tail() {
         outcome.damaged_segments += 1;
         let error = SpillError::Damaged { offset, what: "does not begin as a segment does" };
-        outcome.problems.push(format!("{}: {error}; what follows is left out", path.display()));
+        outcome.problem(format!("{}: {error}; what follows is left out", path.display()));
     }
     if file.key() != key && !(file.segments().is_empty()) {
         outcome.damaged_segments += file.segments().len() as u64;
-        outcome.problems.push(format!("{}: it belongs to another thread than its name says; it is left out", path.display()));
+        outcome.problem(format!("{}: it belongs to another thread than its name says; it is left out", path.display()));
         return None;
     }
     Some(file)

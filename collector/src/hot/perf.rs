@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
 const PERIOD_NS: u64 = 1_001_003;
 const PAGE: usize = 4096;
-/// Data pages of a ring, a power of two.
-const RING_PAGES: usize = 128;
+/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB per CPU).
+const RING_PAGES: usize = 64;
 
 const TYPE_SOFTWARE: u32 = 1;
 const SW_TASK_CLOCK: u64 = 1;
