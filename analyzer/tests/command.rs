@@ -344,3 +344,95 @@ fn unfinished_traces_unknown_sites_and_disorder_are_reported() {
     // Site 9 is beyond the four that this sidecar has.
     assert_eq!(doubtful["unknown_site"], 2);
 }
+
+/// A sidecar with one region of one record per site (a plain load at `payload + 8`), ids from 1000.
+fn recording_sidecar(sites: u32) -> mgz_annotations_schema::sidecar::Sidecar {
+    use mgz_annotations_schema::sidecar::{Record, Region};
+    let mut out = sidecar(sites);
+    (out.header.id_first, out.header.id_count) = (1000, sites);
+    for (i, site) in (0..sites).zip(&mut out.sites) {
+        (site.region, site.a, site.disp) = (i, 0, 8);
+        let implied_const = i % 2;
+        out.regions.push(Region { function: site.function, first_record: i, record_count: 1, first_site: i, site_count: 1, implied_const });
+        out.records.push(Record { region: i, slots: 1, ip: site.ip, ..Record::default() });
+    }
+    out
+}
+
+#[test]
+fn spill_files_give_what_the_rows_made_from_them_give() {
+    use mgz_annotations_schema::abi::Slot;
+    use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
+    use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey};
+    let sidecar = recording_sidecar(40);
+    let tables = Tables::new([&sidecar]).unwrap();
+    for (kind, segments, slots) in [(SegmentKind::Full, 14, 50_000u64), (SegmentKind::Window, 300, 2000)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (spilled, plain) = (folder.path().join("spilled"), folder.path().join("plain"));
+        let mut manifest = manifest("full", &sidecar);
+        manifest.totals.loads_executed = Some(5_000_000);
+        write_trace(&plain, &manifest, &sidecar, &[], 1);
+        manifest.data = "spill".into();
+        write_trace(&spilled, &manifest, &sidecar, &[], 1);
+        std::fs::create_dir(spilled.join("spill")).unwrap();
+        let mut random = common::Random(11);
+        let mut next_sample = 0;
+        let mut number = 0;
+        for thread in [8, 9] {
+            let mut writer = SpillWriter::create(&spilled.join("spill"), ThreadKey { process: 7, thread }).unwrap();
+            let mut expander = Expander::new(&tables, &[Placement { sidecar: 0, module: 0, bias: 0 }]);
+            let mut rows = RowBatch::default();
+            for segment in 0..segments {
+                let records: Vec<Slot> = (0..slots)
+                    .map(|_| Slot { payload: 0x10_0000 + random.below(1 << 14) * 8, id: 1000 + random.below(40) as u32, aux: 0 })
+                    .collect();
+                let gap = if kind == SegmentKind::Window { 5000 } else { slots };
+                let header = SegmentHeader { kind, first_slot: segment * gap, begin_ns: segment * 100, end_ns: segment * 100 + 99, cause: 0, slots: slots as u32 };
+                writer.write(&header, &records).unwrap();
+                expander.segment(&header, &records, &mut next_sample, &mut rows);
+            }
+            expander.finish(&mut rows);
+            let all: Vec<Row> = (0..rows.len())
+                .map(|i| Row {
+                    process: 7,
+                    thread,
+                    seq: rows.seq[i],
+                    sample: rows.sample[i],
+                    time_ns: rows.time_ns[i],
+                    module: rows.module[i],
+                    ip: rows.ip[i],
+                    site: rows.site[i],
+                    address: rows.address[i],
+                    size: rows.size[i],
+                    class: rows.class[i],
+                    store: rows.store[i],
+                    implied_const: rows.implied_const[i],
+                })
+                .collect();
+            assert!(all.len() as u64 + 2 >= segments * slots);
+            for part in all.chunks(700_000) {
+                write_part(&plain.join(format!("samples/part-{number:05}.parquet")), part, 100_000);
+                number += 1;
+            }
+        }
+        let expected = json(&plain, &["--zoom"]);
+        assert!(expected["summary"]["A"].as_u64().unwrap() > 1_000_000);
+        let found = json(&spilled, &["--zoom"]);
+        if let Some(difference) = difference("", &expected, &found) {
+            panic!("{kind:?}: {difference}");
+        }
+        // Without sidecars there is nothing to expand with.
+        let output = analyze(&[spilled.to_str().unwrap(), "--no-annotations"]);
+        assert_eq!(output.status.code(), Some(1));
+        // A torn file: what precedes is analysed.
+        let file = std::fs::read_dir(spilled.join("spill")).unwrap().next().unwrap().unwrap().path();
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::write(&file, &bytes[..bytes.len() * 2 / 3]).unwrap();
+        let output = analyze(&[spilled.to_str().unwrap(), "--format", "json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (all, part) = (expected["summary"]["A"].as_u64().unwrap(), result["summary"]["A"].as_u64().unwrap());
+        assert!(part < all && part > all / 2, "{part} of {all}");
+        assert!(result["warnings"].to_string().contains("ends inside a segment"));
+    }
+}
