@@ -186,6 +186,12 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all
 }
 
+/// Whether the instruction calls an address inside of the function other than its start.
+fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
+    let target = direct_target(&insn.inst).filter(|_| insn.inst.is_call_near());
+    target.is_some_and(|t| t != range.start && range.contains(&t))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
