@@ -61,7 +61,7 @@ pub fn plan(
                     builder.close(&mut plan.regions);
                 }
                 let own = own_destination(&insn.inst, factory.info(&insn.inst));
-                builder.instruction(InsnId(i as u32), insn, own, list, &mut plan.gathers, |n, a| classify(i, n, a));
+                builder.instruction(InsnId(i as u32), insn, &uses[i], own, list, &mut plan.gathers, |n, a| classify(i, n, a));
             }
             if ends_region(&insn.inst) {
                 builder.close(&mut plan.regions);
@@ -139,6 +139,8 @@ struct Builder<'a> {
     held: Vec<Held>,
     slots: usize,
     waiting: Vec<Waiting>,
+    /// An address costs no more than its two registers: its probe need not borrow a register for it.
+    address_is_cheap: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -152,6 +154,7 @@ impl<'a> Builder<'a> {
             held: Vec::new(),
             slots: 0,
             waiting: Vec::new(),
+            address_is_cheap: true,
         }
     }
 
@@ -302,7 +305,7 @@ impl<'a> Builder<'a> {
             return Formula { a, disp, ..Formula::NONE };
         }
         let parts_known = self.find_register(base).is_some() || self.find_register(index).is_some() || vb.symbol == vi.symbol;
-        if can_address && !parts_known {
+        if can_address && !parts_known && self.address_is_cheap {
             let held = Held::Sum { base: vb.symbol, index: vi.symbol, scale, delta: total };
             let a = self.add_record(at, false, Payload::Address, 1, held);
             return Formula { a, ..Formula::NONE };
@@ -313,10 +316,12 @@ impl<'a> Builder<'a> {
         Formula { a, b, scale, disp, flags: 0 }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "one caller; what is known of one instruction")]
     fn instruction(
         &mut self,
         at: InsnId,
         insn: &Insn,
+        uses: &RegUse,
         own: Option<Gpr>,
         list: &Accesses,
         gathers: &mut Vec<GatherPlan>,
@@ -325,6 +330,10 @@ impl<'a> Builder<'a> {
         let pt = self.options.flavour == abi::FLAVOUR_PT;
         let free = insn.dead != crate::ir::RegSet::EMPTY;
         let can_address = !pt || free || own.is_some();
+        // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
+        // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
+        let usable = crate::ir::RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0);
+        self.address_is_cheap = pt || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
         // A count is recorded once for both operands of a comparing string instruction, after both pointers.
         let mut count = None;
         let repeats = list.iter().any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
