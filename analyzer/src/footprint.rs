@@ -247,7 +247,8 @@ impl Footprints {
 
     #[cold]
     fn grow(&mut self) {
-        let size = self.table.len() * 4;
+        // Large tables cost more to make than to move into.
+        let size = self.table.len() * if self.table.len() < 1 << 20 { 4 } else { 2 };
         let old = std::mem::replace(&mut self.table, crate::large_vec(Place::FREE, size));
         self.shift = 64 - size.trailing_zeros();
         self.used = 0;
