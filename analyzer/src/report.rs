@@ -382,7 +382,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         bytes_estimate: rho.map(|r| r * whole.bytes as f64),
         distances: bucket.reuse.distances.bins(),
         intervals: bucket.reuse.intervals.bins(),
-        store_footprint: (whole.stores > 0).then(|| StoreFootprint {
+        store_footprint: (whole.stores > 0).then_some(StoreFootprint {
             rows: whole.stores,
             footprint: folded.stores.footprint,
             lines64: folded.stores.lines64,
