@@ -95,8 +95,9 @@ fn a_limit_on_file_sizes_concerns_the_program_and_the_spill_only() {
         // SAFETY: as above.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
     };
-    set(libc::rlimit { rlim_cur: 4096, ..old });
-    let outcome = shell("test $(ulimit -f) = 8");
+    // Smaller than the shared memory, larger than what the test runner's own output may be written to.
+    set(libc::rlimit { rlim_cur: 1 << 30, ..old });
+    let outcome = shell("test $(ulimit -f) = 2097152");
     set(old);
     assert_eq!(outcome.status, ProgramStatus::Exited(0));
 }
