@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 extern char **environ;
-static int data[100];
+static volatile int data[100];
 
 __attribute__((noinline)) static int work(int seed) {
     int s = seed;
@@ -51,7 +51,7 @@ int main(int argc, char **argv) {
         mix((uint64_t)wait_for(pid));
     pid = fork();
     if (pid == 0) {
-        work(1);
+        data[0] = work(1);
         raise(SIGKILL);
     }
     mix((uint64_t)wait_for(pid));

@@ -30,7 +30,8 @@ static void *run(void *argument) {
 }
 
 static void *brief(void *argument) {
-    return (void *)((intptr_t)argument * 3);
+    static volatile int factor = 3;
+    return (void *)((intptr_t)argument * factor);
 }
 
 int main(int argc, char **argv) {

@@ -19,6 +19,15 @@ pub struct Instrumented {
     pub sidecar: Sidecar,
 }
 
+/// How a program is compared.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// More arguments for `mgz-instrument`.
+    pub instrument: &'a [&'a str],
+    /// Loads may be lost to original code that cannot be patched.
+    pub lossy: bool,
+}
+
 /// Instruments a program beside itself as `NAME.FLAVOUR`.
 pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Instrumented> {
     let path = PathBuf::from(format!("{}.{flavour}", original.display()));
@@ -66,8 +75,8 @@ pub fn same_result(what: &str, expected: &Output, got: &Output) -> Result<()> {
 
 /// Compares the trace of `--mode full` with the reference, which steps the same file under `--mode off`:
 /// same mappings and environment, original code.
-pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<(Summary, Trace)> {
-    let app = instrument(original, "soft", &[])?;
+pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str], options: Options) -> Result<(Summary, Trace)> {
+    let app = instrument(original, "soft", options.instrument)?;
     let expected = tools::run(Command::new(original).args(args), LIMIT)?;
 
     let watch = compare::watch_originals(&app.path, &app.sidecar);
@@ -79,10 +88,10 @@ pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<(Sum
     let output = tools::run(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args), LIMIT)?;
     same_result("the recorded run", &expected, &output)?;
     let trace = rows::read(&trace)?;
-    compare_threads(&app.sidecar, &events, &trace).map(|s| (s, trace))
+    compare_threads(&app.sidecar, &events, &trace, options.lossy).map(|s| (s, trace))
 }
 
-fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace) -> Result<Summary> {
+fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace, lossy: bool) -> Result<Summary> {
     let loads: Vec<Event> = events.iter().filter(|e| e.kind != Kind::Module).copied().collect();
     let reference = compare::by_thread(&loads);
     let module = trace.module(&sidecar.id_hex()).context("the manifest does not have the program's sidecar")?;
@@ -96,18 +105,15 @@ fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace) -> Result
         bail!("the reference has {} threads ({counts:?} loads), the trace {} ({rows:?} rows)", reference.len(), recorded.len());
     }
     for ((id, events), rows) in reference.iter().zip(&recorded) {
-        let summary = compare::thread(sidecar, events, rows).with_context(|| format!("thread {id:?} of the reference"))?;
-        total.loads += summary.loads;
-        total.rows += summary.rows;
-        total.implied += summary.implied;
+        total.add(compare::thread(sidecar, events, rows, lossy).with_context(|| format!("thread {id:?} of the reference"))?);
     }
     Ok(total)
 }
 
 /// Steps the PT flavour, in which each `ptwrite` is emulated, and checks that its payloads give the loads that
 /// its clones execute.
-pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<Summary> {
-    let app = instrument(original, "pt", &[])?;
+pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str], options: Options) -> Result<Summary> {
+    let app = instrument(original, "pt", options.instrument)?;
     let expected = tools::run(Command::new(original).args(args), LIMIT)?;
     let watch = compare::watch_clones(&app.path, &app.original, &app.sidecar);
     let mut command = Command::new(&app.path);
@@ -117,10 +123,7 @@ pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str]) -> Result<Summar
     let bias = events.iter().find(|e| e.kind == Kind::Module).map_or(0, |e| e.value);
     let mut total = Summary::default();
     for (id, events) in compare::by_thread(&events) {
-        let summary = compare::ptwrites(&app.sidecar, &events, bias).with_context(|| format!("thread {id:?}"))?;
-        total.loads += summary.loads;
-        total.rows += summary.rows;
-        total.implied += summary.implied;
+        total.add(compare::ptwrites(&app.sidecar, &events, bias, options.lossy).with_context(|| format!("thread {id:?}"))?);
     }
     ensure!(total.rows > 0, "no load was recorded");
     Ok(total)

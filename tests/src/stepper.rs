@@ -15,7 +15,7 @@ use crate::loads::{self, Read, Reads, State};
 use crate::tracee::{Memory, Registers};
 use anyhow::{Context, Result, bail};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -164,7 +164,7 @@ struct Thread {
     free: bool,
     /// Target and registers of the last `lea` in a clone, if no load came since.
     lea: Option<(iced_x86::Register, libc::user_regs_struct)>,
-    /// A new process whose parent has not reported yet how it made it.
+    /// Its maker has not reported it yet.
     parked: bool,
 }
 
@@ -190,6 +190,8 @@ pub struct Stepper<W: Write> {
     images: Vec<Image>,
     processes: HashMap<i32, Process>,
     threads: HashMap<i32, Thread>,
+    /// Reported by their makers, but not seen yet.
+    expected: HashSet<i32>,
     factory: InstructionInfoFactory,
     out: W,
     buffer: Vec<u8>,
@@ -245,6 +247,7 @@ impl<W: Write> Stepper<W> {
             images,
             processes: HashMap::new(),
             threads: HashMap::new(),
+            expected: HashSet::new(),
             factory: InstructionInfoFactory::new(),
             out,
             buffer: Vec::new(),
@@ -370,10 +373,10 @@ impl<W: Write> Stepper<W> {
             && let Ok(memory) = Memory::open(group)
         {
             self.processes.insert(group, Process::new(memory));
-            self.threads.insert(tid, Thread { process: group, parked: true, ..Thread::default() });
-            return;
         }
-        self.threads.insert(tid, Thread { process: group, ..Thread::default() });
+        // Until its maker's report is seen, what it shares with its maker is not known.
+        let parked = self.processes.get(&group).is_some_and(|p| p.stepped) && !self.expected.remove(&tid);
+        self.threads.insert(tid, Thread { process: group, parked, ..Thread::default() });
     }
 
     /// A thread reports that it has made a thread or a process.
@@ -385,23 +388,30 @@ impl<W: Write> Stepper<W> {
             parent.mine(false)?;
             parent.alone = false;
         }
-        if !parent.stepped || event == libc::PTRACE_EVENT_CLONE && group_of(child) == Some(pid) {
+        if !parent.stepped {
             return Ok(());
         }
         let (mines, mined, alone) = (parent.mines.clone(), parent.mined, parent.alone);
-        let waits = self.processes.contains_key(&child);
-        if !waits && let Ok(memory) = Memory::open(child) {
-            self.processes.insert(child, Process::new(memory));
-        }
-        if let Some(process) = self.processes.get_mut(&child) {
-            (process.mines, process.mined, process.alone) = (mines, mined, alone);
+        if group_of(child) != Some(pid) {
+            if !self.processes.contains_key(&child)
+                && let Ok(memory) = Memory::open(child)
+            {
+                self.processes.insert(child, Process::new(memory));
+            }
+            if let Some(process) = self.processes.get_mut(&child) {
+                (process.mines, process.mined, process.alone) = (mines, mined, alone);
+            }
         }
         match self.threads.get_mut(&child) {
             Some(thread) if thread.parked => {
                 thread.parked = false;
                 if thread.started { self.resume(child, 0) } else { Ok(()) }
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => {
+                self.expected.insert(child);
+                Ok(())
+            }
         }
     }
 
@@ -644,6 +654,16 @@ impl<W: Write> Stepper<W> {
             return Ok(None);
         }
         let link = ip - place.bias;
+        let thread_pointer = insn.mnemonic() == iced_x86::Mnemonic::Mov
+            && insn.memory_segment() == iced_x86::Register::FS
+            && insn.memory_base() == iced_x86::Register::None
+            && insn.memory_index() == iced_x86::Register::None
+            && insn.memory_displacement64() == 0;
+        let listed = self.options.watches[place.watch].copies.binary_search_by_key(&link, |c| c.0).is_ok();
+        if place.clone && thread_pointer && !listed {
+            // A probe's way to the base of fs (ARCHITECTURE.md, "Soft probe"); the program's own would be listed.
+            return Ok(None);
+        }
         let (mut kind, mut at, mut moved) = (if place.clone { Kind::Unlisted } else { Kind::Original }, link, false);
         if place.clone {
             let watch = &self.options.watches[place.watch];

@@ -206,7 +206,7 @@ fn a_library_that_the_program_is_linked_to() {
         let trace = rows::read(&trace).unwrap();
         let mut rows = vec![0; trace.manifest.modules.len()];
         trace.threads.values().flatten().for_each(|r| rows[usize::from(r.module)] += 1);
-        assert!(rows.len() == 2 && rows.iter().all(|&n| n >= 40), "{rows:?} in {:?}", trace.manifest.modules);
+        assert!(rows.len() == 2 && rows.iter().min() >= Some(&1) && rows.iter().max() >= Some(&80), "{rows:?} in {:?}", trace.manifest.modules);
     }
 }
 
