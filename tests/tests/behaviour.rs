@@ -249,3 +249,30 @@ fn standard_streams_are_the_programs_own() {
     assert!(stderr.contains("read 100123\n"), "{stderr}");
     assert!(stderr.lines().any(|l| l.starts_with("mgz-record:") && l.contains("sample")), "the line at the end: {stderr}");
 }
+
+/// The PT flavour has its jumps in the file: it must give the same output without any recorder, or be declined.
+#[test]
+fn the_pt_flavour_without_a_recorder() {
+    use mgz_tests::nop;
+    let mut declined = Vec::new();
+    for name in ["loops", "hash", "switches", "goto", "throws", "objects", "parallel", "signals", "faults", "jumps", "forks", "stack", "calls", "alarms", "backtraces"] {
+        for variant in [PLAIN, FIXED] {
+            let dir = tempfile::tempdir().unwrap();
+            let Some(original) = build(name, variant, dir.path()) else { continue };
+            let out = dir.path().join("app.pt");
+            let done = tools::run(tools::tool("mgz-instrument").args(["--backend", "pt", "-o"]).arg(&out).arg(&original), LIMIT).unwrap();
+            if tools::code(&done) == 3 {
+                declined.push(name);
+                continue;
+            }
+            assert_eq!(tools::code(&done), 0, "{name}: {}", String::from_utf8_lossy(&done.stderr));
+            if !nop::executes_ptwrite() {
+                nop::replace(&out).unwrap();
+            }
+            let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+            let got = tools::run(&mut Command::new(&out), LIMIT).unwrap();
+            same_result(&format!("{name} {variant}"), &expected, &got).unwrap();
+        }
+    }
+    assert!(declined.iter().all(|n| ["signals", "faults", "alarms", "backtraces"].contains(n)), "declined without a reason: {declined:?}");
+}

@@ -81,7 +81,8 @@ fn manifest(trace: &Path) -> serde_json::Value {
 fn analyze(trace: &Path) -> (serde_json::Value, String) {
     let output = tools::run(tools::tool("mgz-analyze").args(["--format", "json"]).arg(trace), LIMIT).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(tools::code(&output), 0, "{stderr}");
+    // 1: something is missing on disk, and the warnings say what; the analysis covers the rest.
+    assert!([0, 1].contains(&tools::code(&output)), "{stderr}");
     (serde_json::from_slice(&output.stdout).unwrap(), stderr)
 }
 
