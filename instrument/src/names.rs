@@ -30,7 +30,7 @@ mod tests {
         assert_eq!(readable("main"), "main");
         assert_eq!(readable("_Z3addii"), "add(int, int)");
         assert_eq!(readable("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
-        assert_eq!(readable("_RNvC6mycrate3foo"), "mycrate::foo");
+        assert_eq!(readable("_RNvC7mycrate3foo"), "mycrate::foo");
         assert_eq!(readable("_Znonsense"), "_Znonsense");
     }
 }

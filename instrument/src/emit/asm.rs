@@ -303,10 +303,10 @@ mod tests {
         assert_eq!(asm(|o| load64(o, Gpr(1), &Mem { fs: true, ..Mem::default() })), "mov %fs:0,%rcx");
         assert_eq!(asm(|o| lea64(o, Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })), "lea 1(%ecx),%rcx");
         assert_eq!(asm(ptwrite_any), "ptwrite %eax");
-        assert_eq!(asm(|o| { gs_rip(o, false, 0x8b, Gpr(0)); }), "mov %gs:0x1007(%rip),%eax".replace("0x1007", "0"));
-        assert_eq!(asm(|o| { gs_rip(o, true, 0x89, Gpr(9)); }), "mov %r9,%gs:0(%rip)");
+        assert_eq!(asm(|o| { gs_rip(o, false, 0x8b, Gpr(0)); }), "mov %gs:0x1007,%eax");
+        assert_eq!(asm(|o| { gs_rip(o, true, 0x89, Gpr(9)); }), "mov %r9,%gs:0x1008");
         assert_eq!(asm(|o| kmovw(o, Gpr(10), 3)), "kmovw %k3,%r10d");
-        assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007(%rip),%r8".replace("0x1007", "0"));
+        assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007,%r8");
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(asm(|o| store_vector(o, &mem, 13, 32)), "vmovdqu %ymm13,0x10(%rcx)");
         assert_eq!(asm(|o| store_vector(o, &mem, 7, 64)), "vmovdqu64 %zmm7,0x10(%rcx)");
         assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(12), 16), 29, 16)), "vmovdqu64 %xmm29,0x10(%r12)");
-        assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(13), 0), 17, 32)), "vmovdqu64 %ymm17,(%r13)".replace("(", "0("));
+        assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(13), 0), 17, 32)), "vmovdqu64 %ymm17,(%r13)");
     }
 
     #[test]

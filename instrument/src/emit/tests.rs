@@ -1,0 +1,297 @@
+//! Probes, read back by a decoder that is not ours.
+
+use super::*;
+use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan};
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_annotations_schema::addrmap::AddrMap;
+
+const START: u64 = 0x1000;
+
+/// A function of one block per given byte string, all registers live but `dead`.
+fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
+    let bytes: Vec<u8> = blocks.concat();
+    let mut insns = Vec::new();
+    let mut list = Vec::new();
+    let mut at = START;
+    for block in blocks {
+        let first = insns.len() as u32;
+        let mut decoder = Decoder::with_ip(64, block, at, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let inst = decoder.decode();
+            assert!(!inst.is_invalid());
+            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead });
+        }
+        at += block.len() as u64;
+        list.push(Block { insns: first..insns.len() as u32, succs: Vec::new(), preds: Vec::new(), external_entry: false });
+    }
+    let function = Function {
+        id: FunctionId(0),
+        range: START..at,
+        insns,
+        blocks: list,
+        tables: Vec::new(),
+        landings: Vec::new(),
+        regions: Vec::new(),
+        gathers: Vec::new(),
+        implicit: ImplicitLoads::default(),
+    };
+    (function, bytes)
+}
+
+fn record(at: u32, payload: Payload) -> RecordPlan {
+    RecordPlan { at: InsnId(at), after: false, payload, slots: 1 }
+}
+
+fn set(registers: &[u8]) -> RegSet {
+    registers.iter().fold(RegSet::EMPTY, |s, &r| s.with(Gpr(r)))
+}
+
+fn text(code: &[u8]) -> Vec<String> {
+    let mut formatter = GasFormatter::new();
+    let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let mut lines = Vec::new();
+    while decoder.can_decode() {
+        let mut line = String::new();
+        formatter.format(&decoder.decode(), &mut line);
+        lines.push(line);
+    }
+    lines
+}
+
+fn emitted(f: &Function, bytes: &[u8], flavour: u32) -> Vec<String> {
+    text(&emit(f, bytes, flavour, false).unwrap().code)
+}
+
+/// mov rax,[rdi]; mov rcx,[rdi+8]; ret
+const TWO_LOADS: &[u8] = &[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
+/// mov rax,[rax+rcx*8+4]; ret
+const OWN_BASE: &[u8] = &[0x48, 0x8b, 0x44, 0xc8, 0x04, 0xc3];
+
+#[test]
+fn a_dead_register_holds_the_cursor() {
+    let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_SOFT),
+        ["mov %gs:0,%r8d", "mov %rdi,(%r8)", "movl $0,8(%r8)", "lea 0x10(%r8),%r8d", "mov %r8d,%gs:0", "mov (%rdi),%rax", "mov 8(%rdi),%rcx", "ret"]
+    );
+}
+
+#[test]
+fn the_destination_of_the_load_is_spared() {
+    // rax is dead before the load, but a fault handler may look at it.
+    let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    assert_eq!(lines[..2], ["mov %rax,%gs:8", "mov %gs:0,%eax"]);
+    assert_eq!(lines[4..8], ["lea 0x10(%rax),%eax", "mov %eax,%gs:0", "mov %gs:8,%rax", "mov (%rdi),%rax"]);
+}
+
+#[test]
+fn records_of_a_region_share_cursor_and_commit() {
+    let (mut f, bytes) = function(&[TWO_LOADS], set(&[2]));
+    let records = vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)];
+    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_SOFT),
+        [
+            "mov %gs:0,%edx",
+            "mov %rdi,(%rdx)",
+            "movl $0,8(%rdx)",
+            "mov (%rdi),%rax",
+            "mov %rax,%gs:0x10",
+            "lea 8(%rdi),%rax",
+            "mov %rax,0x10(%rdx)",
+            "mov %gs:0x10,%rax",
+            "movl $0,0x18(%rdx)",
+            "lea 0x20(%rdx),%edx",
+            "mov %edx,%gs:0",
+            "mov 8(%rdi),%rcx",
+            "ret",
+        ]
+    );
+}
+
+#[test]
+fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
+    // mov rax,[rdi]; mov rdx,rax; mov rcx,[rdi+8]: rdx is dead until it is written.
+    let code = [0x48, 0x8b, 0x07, 0x48, 0x89, 0xc2, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
+    let (mut f, bytes) = function(&[&code], set(&[2]));
+    f.insns[2].dead = set(&[9]);
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(2, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    assert_eq!(lines[0], "mov %gs:0,%edx");
+    assert_eq!(lines[3..8], ["mov (%rdi),%rax", "mov %rax,%rdx", "mov %gs:0,%r9d", "mov %rdi,0x10(%r9)", "movl $0,0x18(%r9)"]);
+}
+
+#[test]
+fn pt_records_need_no_borrowing() {
+    let (mut f, bytes) = function(&[TWO_LOADS], RegSet::EMPTY);
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)], ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_PT),
+        ["ptwrite %rdi", "mov (%rdi),%rax", "lea 8(%rdi),%rcx", "ptwrite %rcx", "mov 8(%rdi),%rcx", "ret"]
+    );
+}
+
+#[test]
+fn a_load_over_its_own_base_reads_through_the_recorded_address() {
+    let (mut f, bytes) = function(&[OWN_BASE], RegSet::EMPTY);
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+    assert_eq!(emitted(&f, &bytes, FLAVOUR_PT), ["lea 4(%rax,%rcx,8),%rax", "ptwrite %rax", "mov (%rax),%rax", "ret"]);
+    for (code, expected) in [
+        // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7; rorx r9,[r9+8],3
+        (&[0x45, 0x0f, 0xb6, 0x6c, 0x0d, 0x00, 0xc3][..], "movzbl (%r13),%r13d"),
+        (&[0x48, 0x63, 0x6d, 0x08, 0xc3], "movslq (%rbp),%rbp"),
+        (&[0x4d, 0x8b, 0x64, 0x24, 0x08, 0xc3], "mov (%r12),%r12"),
+        (&[0x6b, 0x04, 0x08, 0x07, 0xc3], "imul $7,(%rax),%eax"),
+        (&[0xc4, 0x43, 0xfb, 0xf0, 0x49, 0x08, 0x03, 0xc3], "rorx $3,(%r9),%r9"),
+    ] {
+        let (mut f, bytes) = function(&[code], RegSet::EMPTY);
+        f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+        assert_eq!(emitted(&f, &bytes, FLAVOUR_PT)[2], expected);
+    }
+}
+
+#[test]
+fn thread_local_addresses_get_the_segment_base() {
+    // mov rax, fs:[rdx+rcx*4+8]; ret
+    let code = [0x64, 0x48, 0x8b, 0x44, 0x8a, 0x08, 0xc3];
+    let (mut f, bytes) = function(&[&code], set(&[8]));
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_PT)[..4],
+        ["mov %fs:0,%r8", "lea 8(%r8,%rdx),%r8", "lea (%r8,%rcx,4),%r8", "ptwrite %r8"]
+    );
+}
+
+#[test]
+fn a_gather_leaves_base_index_and_mask() {
+    // vpgatherdd ymm1,[rax+ymm2*4+16],ymm3; ret
+    let code = [0xc4, 0xe2, 0x65, 0x90, 0x4c, 0x90, 0x10, 0xc3];
+    let (mut f, bytes) = function(&[&code], set(&[1, 2]));
+    f.regions = vec![RegionPlan { records: vec![RecordPlan { slots: 5, ..record(0, Payload::Gather) }], ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_SOFT),
+        [
+            "mov %gs:0,%ecx",
+            "lea 0x10(%rax),%rdx",
+            "mov %rdx,(%rcx)",
+            "movl $0,8(%rcx)",
+            "vmovdqu %ymm2,0x10(%rcx)",
+            "vmovdqu %ymm3,0x30(%rcx)",
+            "lea 0x50(%rcx),%ecx",
+            "mov %ecx,%gs:0",
+            "vpgatherdd %ymm3,0x10(%rax,%ymm2,4),%ymm1",
+            "ret",
+        ]
+    );
+    f.regions[0].records[0].slots = 4;
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap_err(), EmitError::Record, "the plan and the code must agree");
+}
+
+#[test]
+fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
+    // repne scasb; ret
+    let (mut f, bytes) = function(&[&[0xf2, 0xae, 0xc3]], set(&[8]));
+    let records = vec![record(0, Payload::Reg(Gpr(7))), RecordPlan { after: true, ..record(0, Payload::Reg(Gpr(1))) }];
+    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    assert_eq!(lines[3..6], ["repne scas (%rdi),%al", "mov %rcx,0x10(%r8)", "movl $0,0x18(%r8)"]);
+}
+
+#[test]
+fn code_addresses_that_are_fixed_save_a_byte() {
+    let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    let (long, short) = (emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap(), emit(&f, &bytes, FLAVOUR_SOFT, true).unwrap());
+    assert_eq!(long.code.len() - short.code.len(), 2);
+    let offsets: Vec<FixupKind> = short.fixups.iter().map(|f| f.kind).collect();
+    assert_eq!(offsets, [FixupKind::Original(0), FixupKind::RecordId(0), FixupKind::Original(0)]);
+}
+
+#[test]
+fn branches_stay_inside_and_no_operations_go() {
+    // 1000: test eax,eax; je 100c; 1004: nopl 0(rax,rax); nop; 100a: jmp 1000; 100c: ret
+    let blocks: [&[u8]; 4] = [&[0x85, 0xc0, 0x74, 0x08], &[0x0f, 0x1f, 0x44, 0, 0, 0x90], &[0xeb, 0xf4], &[0xc3]];
+    let (f, bytes) = function(&blocks, RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    assert_eq!(text(&e.code), ["test %eax,%eax", "je 6", "jmp 0", "ret"]);
+    assert_eq!(e.clone_of(0x100a), Some(4));
+    assert_eq!(e.clone_from(0x1005), 4, "what has no clone goes on behind");
+    assert_eq!(e.clone_of(0x1005), None);
+}
+
+#[test]
+fn a_function_that_runs_out_of_its_range_goes_on_in_the_original() {
+    let (f, bytes) = function(&[&[0x90, 0x31, 0xc0]], RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    assert_eq!(e.code, [0x31, 0xc0, 0xe9, 0, 0, 0, 0]);
+    assert_eq!(e.fixups, [Fixup { at: 3, end: 7, kind: FixupKind::Code(0x1003) }]);
+}
+
+#[test]
+fn a_table_load_is_redirected_whatever_its_displacement_was() {
+    // movslq (rdx,rax,4),rcx / movslq 4(rdx,rax,4),rcx / jmp *0x2000(,rax,8)
+    for (code, length, disp) in [
+        (&[0x48, 0x63, 0x0c, 0x82, 0xc3][..], 8, 0),
+        (&[0x48, 0x63, 0x4c, 0x82, 0x04, 0xc3], 8, 4),
+        (&[0xff, 0x24, 0xc5, 0x00, 0x20, 0, 0], 7, 0x2000),
+    ] {
+        let (mut f, bytes) = function(&[code], RegSet::EMPTY);
+        let form = TableForm::Relative { anchor: 0x2000 };
+        f.tables = vec![JumpTable { load: InsnId(0), jump: InsnId(0), table: 0x2000, form, targets: vec![START] }];
+        let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+        assert_eq!(e.fixups[0].kind, FixupKind::Table { table: 0, disp });
+        assert_eq!(e.fixups[0].end, length);
+        assert_eq!(e.tables[0].targets, [START]);
+    }
+}
+
+#[test]
+fn entry_jumps_stand_where_no_branch_can_meet_them() {
+    // endbr64; mov rax,[rdi]; mov rcx,[rdi+8]; ret
+    let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], TWO_LOADS].concat();
+    let (f, bytes) = function(&[&code], RegSet::EMPTY);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap().patches, [(START + 4, 4)]);
+    // The block ends after three bytes: no room.
+    let (mut f, bytes) = function(&[&TWO_LOADS[..3], &TWO_LOADS[3..]], RegSet::EMPTY);
+    f.blocks[1].external_entry = true;
+    f.blocks[0].succs = vec![BlockId(1)];
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap().patches, [(START + 3, 3)]);
+}
+
+#[test]
+fn the_map_has_a_state_for_every_boundary() {
+    let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], record_count: 1, ..Default::default() };
+    let map = crate::annotate::address_map(std::slice::from_ref(&e), &placed);
+    let map = AddrMap::new(&map).unwrap();
+    let states: Vec<(u64, u8, u8, u8, u8)> = map
+        .walk(0)
+        .unwrap()
+        .map(|s| {
+            let p = map.state(s.state).unwrap();
+            (s.orig, p.slots_done, p.base_reg, p.base_ahead, p.saved[0][0])
+        })
+        .collect();
+    let none = 0xff;
+    assert_eq!(
+        states,
+        [
+            (0x1000, 0, none, 0, none),
+            (0x1000, 0, none, 0, 0),
+            (0x1000, 0, 0, 0, 0),
+            (0x1000, 0, 0, 0, 0),
+            (0x1000, 1, 0, 0, 0),
+            (0x1000, 1, 0, 1, 0),
+            (0x1000, 0, none, 0, 0),
+            (0x1000, 0, none, 0, none),
+            (0x1003, 0, none, 0, none),
+            (0x1007, 0, none, 0, none),
+        ]
+    );
+}

@@ -1,0 +1,373 @@
+//! Takes rewritten files apart with tools that share nothing with the emitter: every clone instruction is
+//! decoded, every probe is interpreted, and what the address map and the unwind tables say is compared with
+//! what the code does.
+//!
+//! The files are the test program itself (thousands of functions) and, where they are installed, some
+//! stripped programs of the system.
+
+use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES};
+use mgz_annotations_schema::addrmap::{AddrMap, Step};
+use mgz_instrument::elf::Elf;
+use mgz_instrument::functions::Options;
+use mgz_instrument::rewrite::{Settings, rewrite};
+
+struct Rewritten {
+    name: String,
+    original: Vec<u8>,
+    file: Vec<u8>,
+    sidecar: Sidecar,
+    pt: bool,
+}
+
+fn inputs() -> Vec<std::path::PathBuf> {
+    let mut paths = vec![std::env::current_exe().unwrap()];
+    for system in ["/usr/bin/gzip", "/usr/bin/perl", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"] {
+        paths.extend(std::path::Path::new(system).exists().then(|| system.into()));
+    }
+    paths
+}
+
+/// All inputs, rewritten once for all tests.
+fn all() -> &'static [Rewritten] {
+    static ALL: std::sync::OnceLock<Vec<Rewritten>> = std::sync::OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut all = Vec::new();
+        for path in inputs() {
+            let original = std::fs::read(&path).unwrap();
+            for (flavour, naive) in [(FLAVOUR_SOFT, false), (FLAVOUR_SOFT, true), (FLAVOUR_PT, false)] {
+                let options = Options { stores: naive, naive, ..Options::new(flavour) };
+                let done = rewrite(&original, &options, &Settings::default()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                let name = format!("{} flavour {flavour} naive {naive}", path.display());
+                all.push(Rewritten { name, file: done.image.to_bytes(), sidecar: done.sidecar, original: original.clone(), pt: flavour == FLAVOUR_PT });
+            }
+        }
+        all
+    })
+}
+
+fn each(check: impl Fn(&Rewritten)) {
+    all().iter().for_each(check);
+}
+
+/// Some of a map's functions, evenly spread: all of a small file's.
+fn sample(map: &AddrMap) -> impl Iterator<Item = usize> + use<> {
+    (0..map.len()).step_by(1 + map.len() / 200)
+}
+
+fn decode(elf: &Elf, ip: u64) -> Instruction {
+    let bytes = elf.at(ip).unwrap_or_else(|| panic!("{ip:#x} is not in the file"));
+    Decoder::with_ip(64, &bytes[..bytes.len().min(15)], ip, DecoderOptions::NONE).decode()
+}
+
+fn number(r: Register) -> u8 {
+    r.full_register().number() as u8
+}
+
+/// Interprets the probes of one function.
+struct Probe {
+    state: ProbeState,
+    /// The register that last got the cursor, even if the map no longer counts on it.
+    cursor: u8,
+    slots: i64,
+}
+
+impl Probe {
+    fn new() -> Probe {
+        Probe { state: ProbeState::IDLE, cursor: NO_REG, slots: 0 }
+    }
+
+    /// Offset in the control page, if the operand is there.
+    fn gs(inst: &Instruction) -> Option<u64> {
+        let plain = inst.segment_prefix() == Register::GS && inst.memory_index() == Register::None;
+        let offset = if inst.is_ip_rel_memory_operand() { inst.ip_rel_memory_address() } else { inst.memory_displacement64() };
+        plain.then_some(offset)
+    }
+
+    /// What an inserted instruction does. Panics if it is none that a probe may have.
+    fn inserted(&mut self, inst: &Instruction) {
+        assert_eq!(inst.rflags_modified(), RflagsBits::NONE, "a probe changes flags");
+        let reads = matches!(inst.mnemonic(), Mnemonic::Ptwrite);
+        assert!(reads || inst.op0_register().full_register() != Register::RSP, "a probe changes rsp");
+        let base = inst.memory_base();
+        if let Some(offset) = Probe::gs(inst) {
+            match (inst.op0_kind(), inst.mnemonic()) {
+                (OpKind::Register, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
+                    assert_eq!(inst.op0_register().size(), 4);
+                    self.cursor = number(inst.op0_register());
+                    self.state.base_reg = self.cursor;
+                    self.state.base_ahead = 0;
+                }
+                (OpKind::Memory, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
+                    assert_eq!(number(inst.op1_register()), self.cursor, "commit of another register");
+                    assert_eq!(i64::from(self.state.base_ahead), self.slots, "commit of the wrong number of slots");
+                    self.state = ProbeState { saved: self.state.saved, ..ProbeState::IDLE };
+                    self.slots = 0;
+                }
+                (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
+                (OpKind::Register, Mnemonic::Mov) => self.give_back(number(inst.op0_register()), offset),
+                _ => panic!("unknown use of the control page"),
+            }
+            return;
+        }
+        let to_memory = inst.op0_kind() == OpKind::Memory && !matches!(inst.mnemonic(), Mnemonic::Nop);
+        if to_memory {
+            assert_eq!(number(base), self.cursor, "a probe writes somewhere else");
+            assert_eq!(inst.memory_index(), Register::None);
+            self.store(inst);
+            return;
+        }
+        match inst.mnemonic() {
+            Mnemonic::Lea if number(inst.op0_register()) == self.cursor && self.state.base_reg == self.cursor && inst.op0_register().size() == 4 && number(base) == self.cursor => {
+                self.state.base_ahead = (inst.memory_displacement64() as i64 / SLOT_BYTES as i64) as u8;
+            }
+            Mnemonic::Lea => {}
+            Mnemonic::Mov if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
+            Mnemonic::Kmovw | Mnemonic::Nop | Mnemonic::Ptwrite => {}
+            Mnemonic::Jmp => assert!(matches!(inst.op0_kind(), OpKind::NearBranch64)),
+            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz | Mnemonic::Jecxz => {}
+            other => panic!("unexpected probe instruction {other:?}"),
+        }
+    }
+
+    fn store(&mut self, inst: &Instruction) {
+        let at = inst.memory_displacement64() as i64;
+        match inst.mnemonic() {
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Immediate32 => {
+                assert_eq!(at, self.slots * 16 + 8, "id in the wrong slot");
+                self.done(1);
+            }
+            Mnemonic::Mov => {
+                assert_eq!(at, self.slots * 16, "payload in the wrong slot");
+                assert_eq!(inst.op1_register().size(), 8);
+                assert_ne!(number(inst.op1_register()), self.cursor, "the cursor as payload");
+            }
+            Mnemonic::Vmovdqu | Mnemonic::Vmovdqu64 => {
+                assert_eq!(at, self.slots * 16, "vector in the wrong slot");
+                self.done(inst.op1_register().size() as i64 / 16);
+            }
+            other => panic!("unexpected store {other:?}"),
+        }
+    }
+
+    fn done(&mut self, slots: i64) {
+        self.slots += slots;
+        self.state.slots_done = self.slots as u8;
+    }
+
+    fn borrow(&mut self, register: u8, offset: u64) {
+        let place = (offset - u64::from(GS_SPILL)) / 8;
+        assert!(place < 8 && self.state.saved.iter().all(|s| s[0] != register && s[1] != place as u8), "place or register taken");
+        let free = self.state.saved.iter_mut().find(|s| s[0] == NO_REG).unwrap();
+        *free = [register, place as u8];
+    }
+
+    fn give_back(&mut self, register: u8, offset: u64) {
+        let place = ((offset - u64::from(GS_SPILL)) / 8) as u8;
+        let mut rest: Vec<[u8; 2]> = self.state.saved.iter().copied().filter(|s| s[0] != NO_REG).collect();
+        assert_eq!(rest.pop(), Some([register, place]), "registers come back in reverse order");
+        rest.resize(6, [NO_REG; 2]);
+        self.state.saved.copy_from_slice(&rest);
+        if self.cursor == register {
+            self.cursor = NO_REG;
+        }
+    }
+
+    /// Checks the map's state right before an instruction.
+    fn check(&self, mapped: &ProbeState) {
+        let mut expected = self.state;
+        // The map forgets the base once no later store uses it.
+        if mapped.base_reg == NO_REG && mapped.base_ahead == 0 {
+            expected.base_reg = NO_REG;
+            expected.base_ahead = 0;
+        }
+        assert_eq!(*mapped, expected);
+    }
+
+    /// An original instruction runs in between: it must not touch what is borrowed.
+    fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory, mapped: &ProbeState) {
+        let held: Vec<u8> = mapped.saved.iter().map(|s| s[0]).chain([mapped.base_reg]).filter(|&r| r != NO_REG).collect();
+        for used in factory.info(inst).used_registers() {
+            if used.register().is_gpr() && !matches!(used.access(), OpAccess::None | OpAccess::NoMemAccess) {
+                assert!(!held.contains(&number(used.register())), "an original instruction uses a borrowed register");
+            }
+        }
+        if mapped.base_reg == NO_REG {
+            // Whatever register had the cursor is the program's again.
+            self.cursor = NO_REG;
+            self.state.base_reg = NO_REG;
+        }
+    }
+}
+
+fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step) {
+    let branch = original.is_jcc_short_or_near() || original.is_jmp_short_or_near() || original.is_call_near() || original.is_loop() || original.is_jcx_short();
+    if branch && clone.mnemonic() != original.mnemonic() {
+        assert!(original.is_loop() || original.is_jcx_short() || original.is_loopcc());
+        assert_eq!(clone.mnemonic(), Mnemonic::Jmp, "at {:#x}", step.clone);
+        return;
+    }
+    assert_eq!(clone.mnemonic(), original.mnemonic(), "at {:#x}", step.clone);
+    assert_eq!(clone.op_count(), original.op_count());
+    for op in 0..original.op_count() {
+        if original.op_kind(op) == OpKind::Register {
+            assert_eq!(clone.op_register(op), original.op_register(op));
+        }
+    }
+    if original.is_ip_rel_memory_operand() {
+        assert_eq!(clone.ip_rel_memory_address(), original.ip_rel_memory_address(), "a reference at {:#x} changed its target", step.clone);
+    }
+}
+
+#[test]
+fn the_address_map_says_what_the_code_does() {
+    each(|r| {
+        println!("{}", r.name);
+        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let map = AddrMap::new(&r.sidecar.map).unwrap();
+        let mut factory = InstructionInfoFactory::new();
+        let mut steps = 0usize;
+        for f in sample(&map) {
+            let bounds = map.function(f).unwrap();
+            let mut probe = Probe::new();
+            let mut end = u64::from(bounds.clone_start);
+            for step in map.walk(f).unwrap() {
+                steps += 1;
+                assert_eq!(step.clone, end);
+                end += u64::from(step.clone_len);
+                let inst = decode(&new, step.clone);
+                assert_eq!(inst.len(), usize::from(step.clone_len), "length at {:#x}", step.clone);
+                let mapped = map.state(step.state).unwrap();
+                let context = || format!("{} at {:#x} (original {:#x}): {inst}", r.name, step.clone, step.orig);
+                let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    probe.check(&mapped);
+                    if step.orig_len == 0 {
+                        probe.inserted(&inst);
+                        assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
+                        return;
+                    }
+                    let original = decode(&old, step.orig);
+                    assert_eq!(original.len(), usize::from(step.orig_len));
+                    same_instruction(&original, &inst, &step);
+                    probe.original(&inst, &mut factory, &mapped);
+                }));
+                assert!(checked.is_ok(), "{}", context());
+            }
+            assert_eq!(end, u64::from(bounds.clone_end));
+            assert_eq!(probe.state.slots_done, 0);
+        }
+        assert!(steps > 500, "{}: only {steps} instructions", r.name);
+    });
+}
+
+#[test]
+fn branches_of_the_clone_go_where_the_original_goes() {
+    each(|r| {
+        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let map = AddrMap::new(&r.sidecar.map).unwrap();
+        for f in sample(&map) {
+            for step in map.walk(f).unwrap().filter(|s| s.orig_len > 0) {
+                let (original, clone) = (decode(&old, step.orig), decode(&new, step.clone));
+                if !matches!(original.op0_kind(), OpKind::NearBranch64) {
+                    continue;
+                }
+                let (wanted, got) = (original.near_branch_target(), clone.near_branch_target());
+                // A probe that ends a repeated string instruction belongs to the next one, but is not jumped to;
+                // and a jump to a dropped no-operation goes behind it.
+                let there = map.at_clone(got).map(|(s, _)| s.orig);
+                let skipped = |to: u64| (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 16;
+                let right = match map.at_original(wanted) {
+                    Some(_) => there == Some(wanted),
+                    None => got == wanted || there.is_some_and(|to| to >= wanted && skipped(to)),
+                };
+                assert!(right, "{}: {:#x} goes to {got:#x}, not {wanted:#x}", r.name, step.clone);
+            }
+        }
+    });
+}
+
+#[test]
+fn unwinding_works_the_same_at_every_instruction() {
+    each(|r| {
+        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let map = AddrMap::new(&r.sidecar.map).unwrap();
+        let (Some(a), Some(b)) = (old.section(".eh_frame"), new.section(".eh_frame")) else { return };
+        let (old_frame, new_frame) =
+            (EhFrame::new(old.section_bytes(a).unwrap(), LittleEndian), EhFrame::new(new.section_bytes(b).unwrap(), LittleEndian));
+        let (old_bases, new_bases) = (BaseAddresses::default().set_eh_frame(a.addr), BaseAddresses::default().set_eh_frame(b.addr));
+        let header = new.section(".eh_frame_hdr").unwrap();
+        let hdr = gimli::EhFrameHdr::new(new.section_bytes(header).unwrap(), LittleEndian);
+        let new_bases = new_bases.set_eh_frame_hdr(header.addr);
+        let parsed = hdr.parse(&new_bases, 8).unwrap();
+        let table = parsed.table().unwrap();
+        let mut compared = 0;
+        let mut old_fdes = std::collections::BTreeMap::new();
+        let mut entries = old_frame.entries(&old_bases);
+        while let Some(entry) = entries.next().unwrap() {
+            if let gimli::CieOrFde::Fde(partial) = entry {
+                let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+                old_fdes.insert(fde.initial_address(), fde);
+            }
+        }
+        for f in sample(&map) {
+            let (mut one, mut two) = (UnwindContext::new(), UnwindContext::new());
+            let start = u64::from(map.function(f).unwrap().clone_start);
+            let end = r.sidecar.functions.iter().find(|f| f.clone_start == start).unwrap().end;
+            // A jump that leaves at the end belongs to the next function, and padding (which may stand behind a call
+            // that does not return) to what it aligns.
+            let padding = |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
+            for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {
+                let before = old_fdes.range(..=step.orig).next_back().map(|e| e.1).filter(|e| e.contains(step.orig));
+                let after = table.fde_for_address(&new_frame, &new_bases, step.clone, EhFrame::cie_from_offset);
+                let Some(before) = before else { continue };
+                let after = after.unwrap_or_else(|e| panic!("{}: {:#x}: {e}", r.name, step.clone));
+                assert_eq!(before.personality().is_some(), after.personality().is_some(), "{}: {:#x} {:#x}", r.name, step.clone, step.orig);
+                let is_null = |p: gimli::Pointer| matches!(p, gimli::Pointer::Direct(0) | gimli::Pointer::Indirect(0));
+                let (old_lsda, new_lsda) = (before.lsda().filter(|p| !is_null(*p)), after.lsda().filter(|p| !is_null(*p)));
+                assert_eq!(old_lsda.is_some(), new_lsda.is_some(), "{}: {:#x}: {:?} {:?}", r.name, step.clone, before.lsda(), after.lsda());
+                let was = before.unwind_info_for_address(&old_frame, &old_bases, &mut one, step.orig).unwrap().clone();
+                let is = after.unwind_info_for_address(&new_frame, &new_bases, &mut two, step.clone).unwrap();
+                assert_eq!(format!("{:?}", was.cfa()), format!("{:?}", is.cfa()), "{}: {:#x}", r.name, step.clone);
+                for register in 0..17 {
+                    let register = gimli::Register(register);
+                    assert_eq!(format!("{:?}", was.register(register)), format!("{:?}", is.register(register)), "{}: {:#x} {register:?}", r.name, step.clone);
+                }
+                compared += 1;
+            }
+        }
+        assert!(compared > 500, "{}: {compared}", r.name);
+    });
+}
+
+#[test]
+fn the_input_is_kept_but_for_headers_and_entry_jumps() {
+    each(|r| {
+        let elf = Elf::parse(&r.original).unwrap();
+        let mut kept = r.file[..r.original.len()].to_vec();
+        assert_eq!(kept[..32], r.original[..32], "identity and entry point");
+        kept[32..64].copy_from_slice(&r.original[32..64]);
+        if r.pt {
+            let map = AddrMap::new(&r.sidecar.map).unwrap();
+            let new = Elf::parse(&r.file).unwrap();
+            let mut jumps = 0;
+            for f in r.sidecar.functions.iter().filter(|f| f.clone_start != 0) {
+                for at in f.start..f.end {
+                    let Some(offset) = elf.file_offset(at).map(|o| o as usize) else { continue };
+                    if kept.get(offset..offset + 5).is_none_or(|b| b == &r.original[offset..offset + 5]) || kept[offset] != 0xe9 {
+                        continue;
+                    }
+                    let to = decode(&new, at).near_branch_target();
+                    if map.at_clone(to).is_some_and(|(step, _)| (at..at + 16).contains(&step.orig)) {
+                        // (A jump may stand on a no-operation, which has no clone of its own.)
+                        kept[offset..offset + 5].copy_from_slice(&r.original[offset..offset + 5]);
+                        jumps += 1;
+                    }
+                }
+            }
+            assert!(jumps > 100, "{}: {jumps} entry jumps", r.name);
+        }
+        assert!(kept == r.original, "{}: bytes changed", r.name);
+    });
+}
