@@ -60,10 +60,14 @@ pub fn plan(
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     builder.close(&mut plan.regions);
                 }
+                // These may read nothing, and then there is no row that could stand for implied loads.
+                if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
+                    builder.close(&mut plan.regions);
+                }
                 let own = own_destination(&insn.inst, factory.info(&insn.inst));
                 builder.instruction(InsnId(i as u32), insn, &uses[i], own, list, &mut plan.gathers, |n, a| classify(i, n, a));
             }
-            if ends_region(&insn.inst) {
+            if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
                 builder.close(&mut plan.regions);
             }
             builder.advance(&insn.inst, &uses[i]);
@@ -71,6 +75,11 @@ pub fn plan(
         builder.close(&mut plan.regions);
     }
     plan
+}
+
+/// Repeated string instructions with a count of zero, gathers with an empty mask.
+fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
+    is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
 }
 
 fn ends_region(inst: &Instruction) -> bool {

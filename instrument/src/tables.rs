@@ -5,7 +5,8 @@
 //! or `A + sext(load4(T + 4·i))`, and the conditional branches on the chain bound `i`. A table is *certain* if such a bound exists and each entry
 //! inside it is an instruction of the same function. Everything less gives suspected targets only.
 //!
-//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read gigabytes away from its table.
+//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read gigabytes away from its table. A compare of
+//! the low 8 or 16 bits bounds a wider one if nothing else does.
 
 use crate::cfg::Graph;
 use crate::disasm::index_of;
@@ -310,7 +311,18 @@ fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
         }
         _ => None,
     };
-    [known, structural, through].into_iter().flatten().min()
+    [known, structural, through].into_iter().flatten().min().or_else(|| narrow(machine, bounds, id))
+}
+
+/// A bound by a compare of the low 8 or 16 bits, if there is no other: the compiler knew that the rest is zero, or it would have
+/// extended the value before it used all of it.
+fn narrow(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
+    let whole = match *machine.value(id) {
+        Value::Zext(inner, 32) => inner,
+        _ => id,
+    };
+    let low = |b: &&(Id, u64)| matches!(*machine.value(b.0), Value::Zext(inner, 8 | 16) if inner == whole);
+    bounds.iter().filter(low).map(|b| b.1).min()
 }
 
 /// The jump's target address as a value.

@@ -1,0 +1,143 @@
+//! Jump tables and recording plans on small programs made by the system's compilers and assembler.
+
+use iced_x86::FlowControl;
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
+use mgz_instrument::elf::Elf;
+use mgz_instrument::functions::{Options, analyze, discover};
+use mgz_instrument::ir::{Function, FunctionId, Gpr, Payload, RegionPlan};
+use mgz_instrument::rewrite::analysis_input;
+use mgz_instrument::unwind::Tables;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn build(compiler: &str, flags: &[&str], source: &str) -> Vec<u8> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/analysis").join(source);
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("t");
+    let status = Command::new(compiler).arg("-w").args(flags).arg("-o").arg(&binary).arg(source).status();
+    assert!(status.expect("a C compiler").success(), "{compiler} {flags:?}");
+    std::fs::read(binary).unwrap()
+}
+
+fn functions(data: &[u8], flavour: u32) -> BTreeMap<String, Function> {
+    let elf = Elf::parse(data).unwrap();
+    let tables = Tables::read(&elf).unwrap();
+    let input = analysis_input(&elf, &tables);
+    let options = Options::new(flavour);
+    let program = discover(&input, &options);
+    let named = program.functions.iter().filter(|f| !f.name.is_empty());
+    named.filter_map(|f| Some((f.name.clone(), analyze(&input, &program, FunctionId(f.id.0), &options).ok()?))).collect()
+}
+
+#[test]
+fn switches_become_tables_and_computed_gotos_do_not() {
+    let mut jumps_seen = 0;
+    for compiler in ["gcc", "clang"] {
+        for optimise in ["-O0", "-O1", "-O2", "-O3"] {
+            for kind in [&["-fPIE", "-pie"][..], &["-fno-pie", "-no-pie"]] {
+                let flags: Vec<&str> = [&[optimise, "-fcf-protection=none"][..], kind].concat();
+                let all = functions(&build(compiler, &flags, "switches.c"), FLAVOUR_SOFT);
+                for (name, f) in all.iter().filter(|(n, _)| n.starts_with("table_") && !n.contains('.')) {
+                    let jumps = f.insns.iter().filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch).count();
+                    jumps_seen += jumps;
+                    // Absolute tables of position independent code are relocated: understood, not copied.
+                    assert_eq!(f.tables.len(), jumps, "{compiler} {flags:?} {name}");
+                    let entries = f.tables.iter().map(|t| t.targets.len());
+                    assert!(entries.clone().all(|n| (4..=256).contains(&n)), "{compiler} {flags:?} {name}: {:?}", entries.collect::<Vec<_>>());
+                }
+                let open = &all["open_goto"];
+                assert!(open.tables.is_empty(), "{compiler} {flags:?}");
+                let labels = if optimise == "-O0" { 4 } else { 3 };
+                assert!(open.landings.len() >= labels, "{compiler} {flags:?}: {:x?}", open.landings);
+            }
+        }
+    }
+    assert!(jumps_seen > 100, "the compilers made {jumps_seen} tables");
+}
+
+fn plans(flavour: u32) -> BTreeMap<String, Vec<RegionPlan>> {
+    let all = functions(&build("gcc", &["-shared", "-nostdlib"], "plans.s"), flavour);
+    all.into_iter().map(|(name, f)| (name, f.regions)).collect()
+}
+
+/// Displacements of the sites of the only region, which has this many records.
+fn displacements(regions: &[RegionPlan], records: usize) -> Vec<i64> {
+    assert_eq!(regions.len(), 1, "{regions:?}");
+    assert_eq!(regions[0].records.len(), records, "{regions:?}");
+    regions[0].sites.iter().map(|s| s.disp).collect()
+}
+
+#[test]
+fn loads_off_one_base_share_a_record_as_long_as_its_value_is_known() {
+    let p = plans(FLAVOUR_SOFT);
+    assert_eq!(displacements(&p["shared_base"], 1), [0, 8, 16, 12]);
+    assert_eq!(displacements(&p["changed_base"], 2), [0, 0]);
+    assert_eq!(displacements(&p["partly_changed_base"], 2), [0, 0]);
+    assert_eq!(displacements(&p["shared_index"], 1), [0, 4, 4]);
+    assert_eq!(displacements(&p["known_parts"], 2), [0, 0, 0]);
+    let parts = &p["known_parts"][0].sites;
+    assert_eq!((parts[1].a, parts[1].b, parts[1].scale, parts[2].a), (0, 1, 8, 1));
+    assert_eq!(p["across_a_call"].len(), 2, "a call ends the region");
+    assert_eq!(displacements(&p["stack_push"], 1), [0, 8]);
+}
+
+#[test]
+fn constant_loads_are_implied_or_have_a_proxy() {
+    let p = plans(FLAVOUR_SOFT);
+    let implied = &p["implied"][0];
+    assert_eq!((implied.records.len(), implied.implied_const), (1, 2));
+    assert_eq!(implied.records[0].payload, Payload::Reg(Gpr(7)));
+    let proxy = &p["proxy"][0];
+    assert_eq!((proxy.records.len(), proxy.implied_const), (1, 1));
+    assert_eq!((proxy.records[0].payload, proxy.sites[0].disp), (Payload::Reg(Gpr(4)), 24));
+    assert_eq!(proxy.sites[0].flags & SiteFlags::IMPLIED, 0);
+    assert_eq!(proxy.sites[1].flags & SiteFlags::IMPLIED, SiteFlags::IMPLIED);
+    let fixed = &p["static_proxy"][0];
+    assert_eq!((fixed.records[0].payload, fixed.sites[0].a), (Payload::Nothing, NO_RECORD));
+    assert_eq!(fixed.sites[0].flags & SiteFlags::STATIC, SiteFlags::STATIC);
+}
+
+#[test]
+fn string_instructions() {
+    let p = plans(FLAVOUR_SOFT);
+    assert_eq!(p["copies"].len(), 2, "a repeated instruction ends its region");
+    let copy = &p["copies"][0];
+    assert_eq!((copy.sites.len(), copy.sites[0].kind, copy.sites[0].size), (1, SiteKind::String, 1));
+    let payloads: Vec<Payload> = copy.records.iter().map(|r| r.payload).collect();
+    assert_eq!(payloads, [Payload::Reg(Gpr(6)), Payload::Reg(Gpr(1))]);
+    let compare = &p["compares"][0];
+    assert_eq!(compare.sites.iter().map(|s| (s.kind, s.a, s.b)).collect::<Vec<_>>(), [(SiteKind::StringUntil, 0, 2), (SiteKind::StringUntil, 1, 2)]);
+    assert_eq!(compare.records.iter().map(|r| r.after).collect::<Vec<_>>(), [false, false, false, true]);
+    let backward = &p["backwards"][0].sites[0];
+    assert_eq!((backward.flags & SiteFlags::UNRECORDED, backward.reason), (SiteFlags::UNRECORDED, reason::DIRECTION));
+    assert_eq!(displacements(&p["steps"], 1), [0, 8]);
+}
+
+#[test]
+fn addresses_that_need_a_register() {
+    let soft = plans(FLAVOUR_SOFT);
+    let pt = plans(FLAVOUR_PT);
+    for two in [&soft["no_register"][0], &pt["no_register"][0]] {
+        assert_eq!(two.records.iter().map(|r| r.payload).collect::<Vec<_>>(), [Payload::Reg(Gpr(7)), Payload::Reg(Gpr(6))]);
+        assert_eq!((two.sites[0].a, two.sites[0].b, two.sites[0].scale), (0, 1, 8));
+    }
+    assert_eq!(pt["own_register"][0].records[0].payload, Payload::Address);
+    assert_eq!(soft["thread_local"][0].records[0].payload, Payload::Address);
+    let short = &soft["short_address"][0];
+    assert_eq!((short.records[0].payload, short.sites[0].flags & SiteFlags::ADDR32), (Payload::Address, SiteFlags::ADDR32));
+}
+
+#[test]
+fn without_sharing_each_load_has_its_own_records() {
+    let data = build("gcc", &["-shared", "-nostdlib"], "plans.s");
+    let elf = Elf::parse(&data).unwrap();
+    let tables = Tables::read(&elf).unwrap();
+    let input = analysis_input(&elf, &tables);
+    let options = Options { naive: true, ..Options::new(FLAVOUR_SOFT) };
+    let program = discover(&input, &options);
+    let f = program.functions.iter().find(|f| f.name == "shared_base").unwrap();
+    let f = analyze(&input, &program, f.id, &options).unwrap();
+    assert_eq!(displacements(&f.regions, 4), [0, 8, 0, 0]);
+}

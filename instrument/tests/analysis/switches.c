@@ -1,0 +1,33 @@
+/* Every indirect jump of functions whose name begins with "table_" is a jump table with a certain bound; "open_" have none. */
+volatile int sink;
+#define CASES(x) case 0: sink = 3; break; case 1: sink = x * 7; break; case 2: sink ^= 5; break; case 3: sink = sink * sink; break; \
+    case 4: sink -= x; break; case 5: sink = 99 / (x + 1); break; case 6: sink |= 64; break; case 7: sink = ~x; break;
+
+void table_unsigned(unsigned x) { switch (x) { CASES(x) default: sink = -1; } }
+void table_signed(int x) { switch (x) { CASES(x) default: sink = -1; } }
+void table_long(long x) { switch (x) { CASES(x) default: sink = -1; } }
+void table_byte(unsigned char x) { switch (x) { CASES(x) default: sink = -1; } }
+void table_from(int x) { switch (x - 40) { CASES(x) default: sink = -1; } }
+void table_pointer(unsigned *p) { switch (*p) { CASES(*p) default: sink = -1; } }
+void table_loop(unsigned *p, unsigned *e) { for (; p < e; p++) switch (*p) { CASES(*p) default: sink = -1; } }
+int table_state(const unsigned char *p) {
+  int s = 0, n = 0;
+  for (;; p++) {
+    switch (*p) { case 'a': n++; break; case 'b': n += 3; s ^= 1; break; case 'c': n <<= 1; break; case 'd': n ^= s; break; case 'e': s = n; break;
+      case 'f': n = -n; break; case 'g': n /= 3; break; case 0: return n; default: n--; }
+  }
+}
+void table_holes(int x) { switch (x) { case 10: sink = 1; break; case 12: sink *= 2; break; case 13: sink ^= 3; break; case 17: sink = sink / 3; break;
+  case 18: sink--; break; case 20: sink = 2; break; case 22: sink += 77; break; default: break; } }
+
+int open_goto(const unsigned char *p, int n) {
+  static void *const labels[] = {&&stop, &&inc, &&dec, &&twice};
+  unsigned i = 0;
+  goto *labels[p[i++] + 0u];
+inc: n++; goto *labels[p[i++]];
+dec: n -= sink; goto *labels[p[i++]];
+twice: n *= 2; goto *labels[p[i++]];
+stop: return n;
+}
+
+int main(void) { return 0; }
