@@ -255,7 +255,8 @@ fn standard_streams_are_the_programs_own() {
 fn the_pt_flavour_without_a_recorder() {
     use mgz_tests::nop;
     let mut declined = Vec::new();
-    for name in ["loops", "hash", "switches", "goto", "throws", "objects", "parallel", "signals", "faults", "jumps", "forks", "stack", "calls", "alarms", "backtraces"] {
+    // Not `faults`: without a runtime, handlers that inspect a fault see the clone (docs/mgz-instrument.md, Limits).
+    for name in ["loops", "hash", "switches", "goto", "throws", "objects", "parallel", "signals", "jumps", "forks", "stack", "calls", "alarms", "backtraces"] {
         for variant in [PLAIN, FIXED] {
             let dir = tempfile::tempdir().unwrap();
             let Some(original) = build(name, variant, dir.path()) else { continue };

@@ -35,10 +35,17 @@ static mut ACTIONS: [KernelAction; 65] = [KernelAction { handler: 0, flags: 0, r
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
-/// Returns from a handler: `rt_sigreturn`.
+/// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal frame. They look the
+/// byte before a return address up, so that must not belong to a function with unwind data: hence the `nop`,
+/// see [`restorer_address`].
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
-    naked_asm!("mov eax, 15", "syscall", "ud2")
+    naked_asm!("nop", ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", "syscall", "ud2")
+}
+
+/// Where handlers return to.
+fn restorer_address() -> usize {
+    restorer as *const () as usize + 1
 }
 
 /// Installs the guard page's handler. Called once, before any instrumented code runs.
@@ -59,7 +66,7 @@ pub fn install() {
 
 fn segv_action() -> KernelAction {
     let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER;
-    KernelAction { handler: on_segv as *const () as usize, flags, restorer: restorer as *const () as usize, mask: !0 }
+    KernelAction { handler: on_segv as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
 }
 
 /// The kernel's action for a signal that the program handles by `wanted`.
@@ -68,7 +75,7 @@ fn wrapped(wanted: &KernelAction) -> KernelAction {
     // that the program asked for.
     let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
     let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
-    KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer as *const () as usize, mask: !0 }
+    KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
 }
 
 // ---- what the program calls ---------------------------------------------------------------------
@@ -101,7 +108,7 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
             }
             if let Some(new) = new {
                 let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
-                let real = if handled { wrapped(new) } else { KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer as *const () as usize, ..*new } };
+                let real = if handled { wrapped(new) } else { KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*new } };
                 (&raw mut ACTIONS[s]).write(*new);
                 KNOWN |= bit;
                 if s != SIGSEGV {
@@ -424,7 +431,7 @@ unsafe extern "C" fn on_segv() {
 #[unsafe(naked)]
 unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has aligned it.
-    naked_asm!("sub rsp, 8", "call {deliver}", "add rsp, 8", "test rax, rax", "jne 2f", "ret", "2:", "mov rsp, rax", "lea rdx, [rsp + 8]", "lea rsi, [rsp + 8 + {context}]", "mov edi, [rsi]", "jmp {again}",
+    naked_asm!(".cfi_startproc", "sub rsp, 8", ".cfi_adjust_cfa_offset 8", "call {deliver}", "add rsp, 8", ".cfi_adjust_cfa_offset -8", "test rax, rax", "jne 2f", "ret", "2:", "mov rsp, rax", "lea rdx, [rsp + 8]", "lea rsi, [rsp + 8 + {context}]", "mov edi, [rsi]", "jmp {again}", ".cfi_endproc",
         deliver = sym deliver, again = sym on_signal, context = const size_of::<Context>())
 }
 
@@ -451,7 +458,7 @@ unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) 
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
         // Die as the program would have: with the default action, by the same fault or the same signal.
-        let default = KernelAction { restorer: restorer as *const () as usize, flags: SA_RESTORER, ..KernelAction::default() };
+        let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
         note_death(c);
         // SAFETY: the default action.
         unsafe { sys::sigaction(SIGSEGV, Some(&default), None) };
