@@ -218,5 +218,5 @@ fn gdb_backtraces() {
     }
     let frames: Vec<&str> = text.lines().filter(|l| l.starts_with('#')).collect();
     let count = |name: &str| frames.iter().filter(|f| f.contains(name)).count();
-    assert_eq!((count("backtrace"), count("leaf"), count("down"), count("main")), (1, 1, 9, 1), "{text}");
+    assert_eq!((count("backtrace"), count("leaf"), count("down"), count(" in main")), (1, 1, 9, 1), "{text}");
 }
