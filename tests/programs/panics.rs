@@ -1,5 +1,6 @@
 //! Rust: panics that are caught, trait objects, hash maps, slices, threads, bounds checks.
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{self, AssertUnwindSafe};
 
 struct Guard<'a>(&'a std::cell::Cell<u64>, u64);
@@ -50,7 +51,8 @@ fn main() {
     }
     let shapes: Vec<Box<dyn Shape>> = (0..20).map(|i| if i % 3 == 0 { Box::new(Square(i)) as Box<dyn Shape> } else { Box::new(Slab(i, i + 1)) }).collect();
     let area: u64 = shapes.iter().map(|s| s.area()).sum();
-    let mut counts: HashMap<u64, u64> = HashMap::new();
+    // Without the random keys of the default, so that every run probes the same places.
+    let mut counts: HashMap<u64, u64, BuildHasherDefault<DefaultHasher>> = HashMap::default();
     for v in &values {
         *counts.entry(v % 17).or_default() += v;
     }
