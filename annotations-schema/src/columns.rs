@@ -293,6 +293,7 @@ impl Sidecar {
                 return bad("record", i);
             }
         }
+        self.check_regions()?;
         for (i, p) in self.ptwrites.iter().enumerate() {
             if !within(p.record, self.records.len()) {
                 return bad("ptwrite", i);
@@ -307,6 +308,30 @@ impl Sidecar {
             // The chain must end: a location is inlined into an earlier one only.
             if l.inlined_into != NONE && l.inlined_into as usize >= i {
                 return bad("location", i);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that regions have records and sites of their own: none is in two ranges, so that numbers inside a region stay
+    /// small and work over all regions is bounded by the tables. The ranges themselves are known to lie in their tables.
+    fn check_regions(&self) -> Result<(), SidecarError> {
+        let mut records = vec![0u32; self.regions.len()];
+        for r in &self.records {
+            // Each was found inside the range of the region it names; if the counts agree, no range holds another's.
+            records[r.region as usize] += 1;
+        }
+        let mut sites = vec![0u32; self.regions.len()];
+        for (i, s) in self.sites.iter().enumerate().filter(|(_, s)| s.region != NONE) {
+            let region = &self.regions[s.region as usize];
+            if (i as u64).wrapping_sub(u64::from(region.first_site)) >= u64::from(region.site_count) {
+                return Err(SidecarError::Damaged(format!("site {i} is not among those of its region")));
+            }
+            sites[s.region as usize] += 1;
+        }
+        for (i, r) in self.regions.iter().enumerate() {
+            if (r.record_count, r.site_count) != (records[i], sites[i]) {
+                return Err(SidecarError::Damaged(format!("region {i} names records or sites of another one")));
             }
         }
         Ok(())
@@ -383,6 +408,27 @@ mod tests {
         wild.sites[0].function = 5;
         let error = Sidecar::from_bytes(&wild.to_bytes().unwrap()).unwrap_err();
         assert!(matches!(error, SidecarError::Damaged(_)), "{error}");
+    }
+
+    #[test]
+    fn regions_that_share_records_or_sites_are_refused() {
+        // A chain of ranges that overlap by one: each range is short, and each record names the last region that has it.
+        let mut chained = small();
+        chained.regions = (0..5).map(|i| Region { first_record: 63 * i, record_count: 64, ..Region::default() }).collect();
+        chained.records = (0..63 * 5 + 1).map(|i: u32| Record { slots: 1, region: (i.saturating_sub(1) / 63).min(4), ..Record::default() }).collect();
+        chained.sites.clear();
+        let error = Sidecar::from_bytes(&chained.to_bytes().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("region 1 names records or sites of another one"), "{error}");
+
+        let mut shared = small();
+        shared.regions.push(Region { first_record: 1, site_count: 1, ..Region::default() });
+        let error = Sidecar::from_bytes(&shared.to_bytes().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("region 1 names"), "{error}");
+
+        let mut outside = small();
+        outside.regions[0].site_count = 0;
+        let error = Sidecar::from_bytes(&outside.to_bytes().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("site 0 is not among"), "{error}");
     }
 
     #[test]
