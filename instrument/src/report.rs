@@ -145,7 +145,8 @@ impl Report {
     /// What the input says.
     pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
-        let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"].iter().map(|n| named(n)).sum();
+        // A damaged section header may claim any size.
+        let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"].iter().map(|n| named(n).min(elf.data.len() as u64)).sum();
         let _ = unwind;
         Report {
             backend: if flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),

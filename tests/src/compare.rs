@@ -98,19 +98,62 @@ fn show(what: &str, out: &mut String, lines: impl Iterator<Item = (u64, u64, u32
     }
 }
 
+/// Implied loads that the pass under way has executed and for which no row has come yet. A fault may end a pass before its first
+/// row; its implied loads are then on the next row, whatever region that is of (`annotations-schema/src/expand.rs`, "Rules").
+#[derive(Default)]
+struct Waiting {
+    region: u32,
+    last_ip: u64,
+    count: i64,
+    /// Of passes that ended without a row.
+    left: Vec<(u32, i64)>,
+    /// The pass has a row, so that its other implied loads are on it.
+    placed: bool,
+}
+
+impl Waiting {
+    /// The next load of the reference.
+    fn load(&mut self, site: &Site) {
+        if site.region != self.region || site.ip <= self.last_ip {
+            if self.count > 0 && !self.placed {
+                self.left.push((self.region, self.count));
+            }
+            (self.region, self.count, self.placed) = (site.region, 0, false);
+        }
+        self.last_ip = site.ip;
+    }
+
+    /// It is implied.
+    fn implied(&mut self) {
+        self.count += 1;
+    }
+
+    /// It is a row. Books what waited on its region.
+    fn row(&mut self, expected: &mut HashMap<u32, i64>) {
+        self.placed = true;
+        for (region, count) in self.left.drain(..) {
+            *expected.entry(region).or_default() -= count;
+            *expected.entry(self.region).or_default() += count;
+        }
+    }
+}
+
 /// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have run in original code
 /// that could not be patched; what is in the trace must still have run, in order.
 pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
     let mut expected: HashMap<u32, i64> = HashMap::new();
+    let mut waiting = Waiting { region: NONE, ..Waiting::default() };
     let mut summary = Summary::default();
     let mut next = rows.iter().filter(|r| !r.store).enumerate().peekable();
     for (i, event) in reference.iter().enumerate() {
         ensure!(event.kind == Kind::Original, "event {i} is {event:?}");
         summary.loads += 1;
         let (id, site) = sites.next(event.ip)?;
+        waiting.load(site);
         if site.flags & SiteFlags::IMPLIED != 0 {
             summary.implied += 1;
+            waiting.implied();
             *expected.entry(site.region).or_default() += 1;
             continue;
         }
@@ -131,6 +174,7 @@ pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool)
         };
         ensure!(row.class == site.class, "class of site {id}: {} in the row, {} in the sidecar", row.class, site.class);
         summary.rows += 1;
+        waiting.row(&mut expected);
         if row.implied_const > 0 {
             *expected.entry(site.region).or_default() -= i64::from(row.implied_const);
         }
@@ -153,6 +197,58 @@ struct Pass {
     region: u32,
     payloads: HashMap<u32, Vec<u64>>,
     last: Option<(u32, u32)>,
+    /// Clone address of the instruction that faulted in it.
+    fault: u64,
+}
+
+/// Passes of the PT flavour: one under way, and those that a fault interrupted.
+#[derive(Default)]
+struct Passes {
+    now: Pass,
+    interrupted: Vec<Pass>,
+    /// Passes by region, and by site those that were given up before it ran.
+    counts: HashMap<u32, i64>,
+    missed: HashMap<u32, i64>,
+}
+
+impl Passes {
+    fn fault(&mut self, ip: u64) {
+        let pass = std::mem::replace(&mut self.now, Pass { region: NONE, ..Pass::default() });
+        self.interrupted.push(Pass { fault: ip, ..pass });
+    }
+
+    /// Goes back to the pass that the fault before interrupted, if it is of this region and `fits`. Those above it were left by a jump.
+    fn resume(&mut self, sidecar: &Sidecar, region: u32, fits: impl Fn(&Pass) -> bool) {
+        if self.now.region == region {
+            return;
+        }
+        if let Some(i) = self.interrupted.iter().rposition(|p| p.region == region && fits(p)) {
+            for left in self.interrupted.split_off(i + 1) {
+                self.give_up(sidecar, &left);
+            }
+            self.now = self.interrupted.pop().unwrap_or_default();
+        }
+    }
+
+    fn give_up(&mut self, sidecar: &Sidecar, pass: &Pass) {
+        let Some(region) = sidecar.regions.get(pass.region as usize) else { return };
+        let sites = region.first_site..region.first_site + region.site_count;
+        for site in sites.filter(|&s| sidecar.sites[s as usize].clone_ip >= pass.fault) {
+            *self.missed.entry(site).or_default() += 1;
+        }
+    }
+
+    /// A `ptwrite` of this region: its `place` is (record, part).
+    fn ptwrite(&mut self, sidecar: &Sidecar, region: u32, place: (u32, u32), value: u64) {
+        let later = |p: &Pass| p.last.is_some_and(|l| place > l);
+        self.resume(sidecar, region, later);
+        if region != self.now.region || self.now.last.is_some_and(|l| place <= l) {
+            self.now = Pass { region, ..Pass::default() };
+            *self.counts.entry(region).or_default() += 1;
+        }
+        self.now.last = Some(place);
+        self.now.payloads.entry(place.0).or_default().push(value);
+    }
 }
 
 fn signed(site: &Site, raw: u64) -> i64 {
@@ -229,8 +325,8 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
 /// Checks one thread of a PT-flavoured program: what its `ptwrite`s say must give the loads that its clones ran.
 pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
-    let mut pass = Pass { region: NONE, ..Pass::default() };
-    let (mut passes, mut seen) = (HashMap::<u32, i64>::new(), HashMap::<u32, i64>::new());
+    let mut passes = Passes { now: Pass { region: NONE, ..Pass::default() }, ..Passes::default() };
+    let mut seen = HashMap::<u32, i64>::new();
     let mut summary = Summary::default();
     // Rows of a gather that are still to come, and a repe/repne load that waits for its count.
     let mut coming: Vec<(u64, u32)> = Vec::new();
@@ -238,6 +334,7 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
     for (i, event) in events.iter().enumerate() {
         match event.kind {
             Kind::Module => continue,
+            Kind::Fault => passes.fault(event.ip),
             Kind::Original if lossy => {
                 summary.loads += 1;
                 summary.lost += 1;
@@ -248,15 +345,9 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                 let at = sidecar.ptwrites.binary_search_by_key(&event.ip, |p| p.ip).map_err(|_| anyhow::anyhow!("a ptwrite at {:#x} that the sidecar does not have", event.ip))?;
                 let known = sidecar.ptwrites[at];
                 let region = sidecar.records[known.record as usize].region;
-                let place = (known.record, known.part);
-                if region != pass.region || pass.last.is_some_and(|l| place <= l) {
-                    pass = Pass { region, ..Pass::default() };
-                    *passes.entry(region).or_default() += 1;
-                }
-                pass.last = Some(place);
-                pass.payloads.entry(known.record).or_default().push(event.value);
+                passes.ptwrite(sidecar, region, (known.record, known.part), event.value);
                 for (id, load) in std::mem::take(&mut waiting) {
-                    match expand(sidecar, id, &pass, bias) {
+                    match expand(sidecar, id, &passes.now, bias) {
                         Some(rows) => ensure!(rows == [(load.value, load.size)], "site {id}: expanded {rows:x?}, executed {load:x?}"),
                         None => waiting.push((id, load)),
                     }
@@ -272,6 +363,7 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                 }
                 let (id, site) = sites.next(event.ip)?;
                 *seen.entry(id).or_default() += 1;
+                passes.resume(sidecar, site.region, |_| true);
                 if site.flags & SiteFlags::IMPLIED != 0 {
                     summary.implied += 1;
                     continue;
@@ -281,8 +373,9 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                     continue;
                 }
                 summary.rows += 1;
-                ensure!(site.region == pass.region || site.a == NO_RECORD, "event {i}: {event:x?} of region {} runs in region {}", site.region, pass.region);
-                match expand(sidecar, id, &pass, bias) {
+                let now = &passes.now;
+                ensure!(site.region == now.region || site.a == NO_RECORD, "event {i}: {event:x?} of region {} runs in region {}", site.region, now.region);
+                match expand(sidecar, id, now, bias) {
                     None if site.kind == SiteKind::StringUntil as u8 => waiting.push((id, *event)),
                     None => bail!("event {i}: a payload of site {id} is missing: {event:x?}"),
                     Some(mut rows) => {
@@ -294,13 +387,16 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
         }
     }
     ensure!(coming.is_empty() && waiting.is_empty(), "loads that were recorded did not run: {coming:x?} {waiting:x?}");
-    for (region, count) in passes {
+    for left in std::mem::take(&mut passes.interrupted) {
+        passes.give_up(sidecar, &left);
+    }
+    for (region, count) in passes.counts {
         let r = &sidecar.regions[region as usize];
         for id in r.first_site..r.first_site + r.site_count {
             let site = &sidecar.sites[id as usize];
             // Strings with a count of zero and gathers without active lanes run without a load.
             let certain = site.kind == SiteKind::Plain as u8 && site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
-            let runs = seen.get(&id).copied().unwrap_or(0);
+            let runs = seen.get(&id).copied().unwrap_or(0) + passes.missed.get(&id).copied().unwrap_or(0);
             ensure!(!certain || runs == count, "region {region} was recorded {count} times, its load at {:#x} ran {runs} times", site.ip);
         }
     }

@@ -78,6 +78,9 @@ pub enum Kind {
     PtWrite,
     /// A file under watch was met at a new place; `value` is its load bias.
     Module,
+    /// An instruction under watch faulted instead of retiring; `ip` is its address as it runs (in a clone: the clone's), `value` the
+    /// signal.
+    Fault,
 }
 
 /// One thing that the stepper saw.
@@ -123,14 +126,14 @@ impl Event {
         let u32_at = |b: &[u8], i: usize| u32::from_le_bytes(b[i..i + 4].try_into().expect("four bytes"));
         let u64_at = |b: &[u8], i: usize| u64::from_le_bytes(b[i..i + 8].try_into().expect("eight bytes"));
         let event = |b: &[u8]| {
-            let kinds = [Kind::Original, Kind::Clone, Kind::Unlisted, Kind::PtWrite, Kind::Module];
+            let kinds = [Kind::Original, Kind::Clone, Kind::Unlisted, Kind::PtWrite, Kind::Module, Kind::Fault];
             let word = u32_at(b, 12);
             Event {
                 process: u32_at(b, 0),
                 thread: u32_at(b, 4),
                 size: u32_at(b, 8),
                 watch: word as u16,
-                kind: kinds[(word >> 16) as usize % 5],
+                kind: kinds[(word >> 16) as usize % 6],
                 ip: u64_at(b, 16),
                 value: u64_at(b, 24),
             }

@@ -92,7 +92,7 @@ pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str], options: Optio
 }
 
 fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace, lossy: bool) -> Result<Summary> {
-    let loads: Vec<Event> = events.iter().filter(|e| e.kind != Kind::Module).copied().collect();
+    let loads: Vec<Event> = events.iter().filter(|e| !matches!(e.kind, Kind::Module | Kind::Fault)).copied().collect();
     let reference = compare::by_thread(&loads);
     let module = trace.module(&sidecar.id_hex()).context("the manifest does not have the program's sidecar")?;
     let mut recorded: Vec<Vec<rows::Row>> = trace.threads.values().map(|all| all.iter().filter(|r| r.module == module).copied().collect()).collect();

@@ -1,7 +1,7 @@
 //! The single-step reference: runs a program under ptrace, one instruction at a time, and logs every load
 //! that code under watch executes, with the address computed from the registers right before it.
 //!
-//! - Only instructions that retire are logged: one that faults is logged when it is run again.
+//! - Only loads that retire are logged: one that faults is logged when it is run again, and the fault by itself.
 //! - The iterations of a repeated string instruction are folded into one load.
 //! - While a process with one thread runs code that is not under watch, it runs freely, and the code under watch
 //!   is overwritten with breakpoints, so that it cannot be entered unseen, by whatever way (return, callback, landing
@@ -361,7 +361,30 @@ impl<W: Write> Stepper<W> {
         if thread.pending.as_ref().is_some_and(|p| p.count.is_none()) {
             thread.pending = None;
         }
+        self.faulted(tid, process, signal)?;
         self.resume(tid, signal)
+    }
+
+    /// Logs a fault of an instruction under watch.
+    fn faulted(&mut self, tid: i32, pid: i32, signal: i32) -> Result<()> {
+        if !matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL) || !self.processes.get(&pid).is_some_and(|p| p.stepped) {
+            return Ok(());
+        }
+        // SAFETY: all-zero bytes are a valid value of this plain struct, which is large enough for what the request writes.
+        let (done, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0usize, &raw mut info), info)
+        };
+        if done < 0 || info.si_code <= 0 {
+            return Ok(());
+        }
+        let ip = Registers::read(tid)?.user.rip;
+        let process = self.processes.get_mut(&pid).context("a fault in an unknown process")?;
+        let place = find(process, &self.program, &self.options.watches, &self.images, pid, ip)?;
+        match place {
+            Some(place) => self.put(tid, pid, Event { kind: Kind::Fault, ip: ip.wrapping_sub(place.bias), value: signal as u64, ..blank(place.watch) }),
+            None => Ok(()),
+        }
     }
 
     /// A new thread or process whose parent is traced.

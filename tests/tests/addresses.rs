@@ -51,7 +51,6 @@ programs! {
 /// Retried and abandoned loads. Where a handler changes the registers, the thread goes on in the original code up to
 /// the next call; that is tested apart, for its result only.
 #[test]
-#[ignore = "known gap: the comparison does not yet follow a region that a fault cuts; the result is compared in behaviour.rs"]
 fn faults() {
     check("faults", &["keep-registers"], Options::default());
 }

@@ -103,14 +103,19 @@ fn vector_state_of_gathers() {
 #[test]
 fn a_faulting_load_counts_once_it_succeeds() {
     // A handler for SIGSEGV points rbx (saved at offset 0x80 of the context) at the buffer.
-    let seen = loads(
+    let dir = tempfile::tempdir().unwrap();
+    let built = build(
+        dir.path(),
         "lea rax, handler[rip]\n mov buf[rip+2048], rax\n mov dword ptr buf[rip+2056], 0x4000004\n\
          lea rax, restore[rip]\n mov buf[rip+2064], rax\n\
          mov edi, 11\n lea rsi, buf[rip+2048]\n xor edx, edx\n mov r10d, 8\n mov eax, 13\n syscall\n\
-         xor ebx, ebx\n mov rax, [rbx+24]\n mov rax, [rbx+32]\n jmp over\n\
+         xor ebx, ebx\n faulting: mov rax, [rbx+24]\n mov rax, [rbx+32]\n jmp over\n\
          handler: lea rcx, buf[rip]\n mov [rdx+0x80], rcx\n ret\n restore: mov eax, 15\n syscall\n over:\n",
     );
-    assert_eq!(seen, [(24, 8), (32, 8)]);
+    let watch = Watch { path: built.path.clone(), ranges: vec![(built.code.0, built.code.1, false)], ..Watch::default() };
+    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7).iter().map(|e| (e.kind, e.ip, e.value)).collect();
+    let at = built.marks["faulting"];
+    assert_eq!(seen, [(Kind::Fault, at, 11), (Kind::Original, at, built.buffer + 24), (Kind::Original, at + 4, built.buffer + 32)]);
 }
 
 #[test]

@@ -418,7 +418,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Executable sections without linkage tables and start-up glue; executable segments if there are no
-    /// section headers.
+    /// section headers. All lie in file-backed bytes of segments.
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
         let glue = |s: &Section| s.name.starts_with(".plt") || s.name == ".init" || s.name == ".fini" || s.name == ".iplt";
         let code = self.sections.iter().filter(|s| s.is_alloc() && s.flags & elf::SHF_EXECINSTR.0 != 0 && s.kind == elf::SHT_PROGBITS.0);
@@ -427,6 +427,8 @@ impl<'a> Elf<'a> {
             let segments = self.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
             ranges = segments.map(|s| s.vaddr..s.vaddr + s.filesz).collect();
         }
+        // A damaged section header may claim anything.
+        ranges.retain(|r| self.at(r.start).is_some_and(|bytes| r.end - r.start <= bytes.len() as u64));
         ranges.sort_by_key(|r| r.start);
         ranges
     }
@@ -468,5 +470,28 @@ fn machine_name(machine: u16) -> String {
         243 => "RISC-V".into(),
         258 => "LoongArch".into(),
         other => format!("machine {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_only_what_segments_hold() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::parse(&data).unwrap();
+        let good = elf.code_ranges();
+        let text = elf.sections.iter().position(|s| s.name == ".text").unwrap();
+        let header = bytes::u64(&data, 40).unwrap() as usize + text * SHDR;
+        assert!(good.contains(&elf.sections[text].range()));
+        for (addr, size) in [(u64::MAX - 8, 100), (elf.sections[text].addr, u64::MAX), (0x7000_0000_0000, 16)] {
+            let mut wild = data.clone();
+            wild[header + 16..header + 24].copy_from_slice(&addr.to_le_bytes());
+            wild[header + 32..header + 40].copy_from_slice(&size.to_le_bytes());
+            let ranges = Elf::parse(&wild).unwrap().code_ranges();
+            assert_eq!(ranges.len(), good.len() - 1, "{addr:#x} + {size:#x}");
+            assert!(ranges.iter().all(|r| good.contains(r)));
+        }
     }
 }
