@@ -11,8 +11,10 @@ use crate::loops::Loops;
 use crate::operands::{Accesses, accesses};
 use crate::plan::plan;
 use crate::regs::{RegUse, reg_use};
+use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
+use mgz_annotations_schema::abi::FLAVOUR_SOFT;
 use std::ops::Range;
 
 /// Rounds until tables and data words that point into the function explain each other.
@@ -51,23 +53,30 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = graph.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
-    let plan = plan(&graph, &uses, &accesses, options, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
     let landings = landings(&graph, &entries, info, &found);
     for &at in &landings {
         if let Some(b) = graph.block_at(at) {
             graph.blocks[b.0 as usize].external_entry = true;
         }
     }
+    let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
+    let stays = if options.flavour == FLAVOUR_SOFT {
+        stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses: &uses, accesses: &accesses, stores: options.stores })
+    } else {
+        Stays::default()
+    };
+    let plan = plan(&graph, &uses, &accesses, options, &stays, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
     Ok(Function {
         id,
         range: info.range.clone(),
-        tables: found.iter().filter(|t| t.copyable).map(table).collect(),
+        tables,
         insns: graph.insns,
         blocks: graph.blocks,
         landings,
         regions: plan.regions,
         gathers: plan.gathers,
         implicit: plan.implicit,
+        stays,
     })
 }
 

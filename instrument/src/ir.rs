@@ -224,6 +224,8 @@ pub struct Function {
     pub gathers: Vec<GatherPlan>,
     /// Implicit stack reads.
     pub implicit: ImplicitLoads,
+    /// Where the soft probes' cursor is in a register (none in the PT flavour).
+    pub stays: crate::stay::Stays,
 }
 
 impl Function {

@@ -38,6 +38,7 @@ pub mod plan;
 pub mod regs;
 pub mod report;
 pub mod rewrite;
+pub mod stay;
 pub mod symbolic;
 pub mod tables;
 pub mod unwind;

@@ -11,6 +11,7 @@ use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
 use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string, own_destination};
 use crate::regs::{RAX, RBX, RSP, RegUse, gpr64};
+use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
@@ -44,14 +45,16 @@ pub fn plan(
     uses: &[RegUse],
     accesses: &[Accesses],
     options: &Options,
+    stays: &Stays,
     factory: &mut InstructionInfoFactory,
     mut classify: impl FnMut(usize, usize, &Access) -> Class,
 ) -> Plan {
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
     let mut plan = Plan::default();
     let mut builder = Builder::new(options, backward);
-    for block in &graph.blocks {
+    for (b, block) in graph.blocks.iter().enumerate() {
         builder.restart();
+        builder.scratch = stays.at(stays.of(b)).is_some_and(|s| s.scratch.is_some());
         for i in block.insns.start as usize..block.insns.end as usize {
             let insn = &graph.insns[i];
             count_implicit(&insn.inst, &mut plan.implicit);
@@ -150,6 +153,8 @@ struct Builder<'a> {
     waiting: Vec<Waiting>,
     /// An address costs no more than its two registers: its probe need not borrow a register for it.
     address_is_cheap: bool,
+    /// The stay at hand has a register for addresses.
+    scratch: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -164,6 +169,7 @@ impl<'a> Builder<'a> {
             slots: 0,
             waiting: Vec::new(),
             address_is_cheap: true,
+            scratch: false,
         }
     }
 
@@ -342,7 +348,7 @@ impl<'a> Builder<'a> {
         // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
         // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
         let usable = crate::ir::RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0);
-        self.address_is_cheap = pt || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
+        self.address_is_cheap = pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
         // A count is recorded once for both operands of a comparing string instruction, after both pointers.
         let mut count = None;
         let repeats = list.iter().any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));

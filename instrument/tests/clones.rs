@@ -6,7 +6,7 @@
 //! stripped programs of the system.
 
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES};
 use mgz_annotations_schema::addrmap::{AddrMap, Step};
@@ -66,17 +66,17 @@ fn number(r: Register) -> u8 {
     r.full_register().number() as u8
 }
 
-/// Interprets the probes of one function.
+/// Interprets one instruction, from what the map says of the place before it.
 struct Probe {
     state: ProbeState,
-    /// The register that last got the cursor, even if the map no longer counts on it.
+    /// The register with the cursor.
     cursor: u8,
     slots: i64,
 }
 
 impl Probe {
-    fn new() -> Probe {
-        Probe { state: ProbeState::IDLE, cursor: NO_REG, slots: 0 }
+    fn new(before: ProbeState) -> Probe {
+        Probe { state: before, cursor: before.base_reg, slots: before.slots_done.into() }
     }
 
     /// Offset in the control page, if the operand is there.
@@ -96,6 +96,7 @@ impl Probe {
             match (inst.op0_kind(), inst.mnemonic()) {
                 (OpKind::Register, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
                     assert_eq!(inst.op0_register().size(), 4);
+                    assert_eq!(self.state.base_reg, NO_REG, "the cursor is in a register already");
                     self.cursor = number(inst.op0_register());
                     self.state.base_reg = self.cursor;
                     self.state.base_ahead = 0;
@@ -103,7 +104,7 @@ impl Probe {
                 (OpKind::Memory, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
                     assert_eq!(number(inst.op1_register()), self.cursor, "commit of another register");
                     assert_eq!(i64::from(self.state.base_ahead), self.slots, "commit of the wrong number of slots");
-                    self.state = ProbeState { saved: self.state.saved, ..ProbeState::IDLE };
+                    self.state = ProbeState { saved: self.state.saved, base_reg: self.cursor, ..ProbeState::IDLE };
                     self.slots = 0;
                 }
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
@@ -127,6 +128,7 @@ impl Probe {
             Mnemonic::Mov if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
             Mnemonic::Kmovw | Mnemonic::Nop | Mnemonic::Ptwrite => {}
             Mnemonic::Jmp => assert!(matches!(inst.op0_kind(), OpKind::NearBranch64)),
+            _ if inst.is_jcc_short_or_near() => {}
             Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz | Mnemonic::Jecxz => {}
             other => panic!("unexpected probe instruction {other:?}"),
         }
@@ -170,13 +172,11 @@ impl Probe {
         assert_eq!(rest.pop(), Some([register, place]), "registers come back in reverse order");
         rest.resize(6, [NO_REG; 2]);
         self.state.saved.copy_from_slice(&rest);
-        if self.cursor == register {
-            self.cursor = NO_REG;
-        }
+        assert_ne!(self.state.base_reg, register, "the map counts on a register that is given back");
     }
 
-    /// Checks the map's state right before an instruction.
-    fn check(&self, mapped: &ProbeState) {
+    /// Checks what the map says of a place that control reaches from here.
+    fn reaches(&self, mapped: &ProbeState) {
         let mut expected = self.state;
         // The map forgets the base once no later store uses it.
         if mapped.base_reg == NO_REG && mapped.base_ahead == 0 {
@@ -186,26 +186,22 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction runs in between: it must not touch what is borrowed.
-    fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory, mapped: &ProbeState) {
-        let held: Vec<u8> = mapped.saved.iter().map(|s| s[0]).chain([mapped.base_reg]).filter(|&r| r != NO_REG).collect();
+    /// An original instruction must not touch what is borrowed.
+    fn original(&self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+        let held: Vec<u8> = self.state.saved.iter().map(|s| s[0]).chain([self.state.base_reg]).filter(|&r| r != NO_REG).collect();
         for used in factory.info(inst).used_registers() {
             if used.register().is_gpr() && !matches!(used.access(), OpAccess::None | OpAccess::NoMemAccess) {
                 assert!(!held.contains(&number(used.register())), "an original instruction uses a borrowed register");
             }
         }
-        if mapped.base_reg == NO_REG {
-            // Whatever register had the cursor is the program's again.
-            self.cursor = NO_REG;
-            self.state.base_reg = NO_REG;
-        }
     }
 }
 
-fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step) {
+fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step, inverse: Option<ConditionCode>) {
     let branch = original.is_jcc_short_or_near() || original.is_jmp_short_or_near() || original.is_call_near() || original.is_loop() || original.is_jcx_short();
     if branch && clone.mnemonic() != original.mnemonic() {
-        assert!(original.is_loop() || original.is_jcx_short() || original.is_loopcc());
+        // A conditional jump of other kinds has an inverse one before it.
+        assert!(original.is_loop() || original.is_jcx_short() || original.is_loopcc() || inverse == Some(original.condition_code()));
         assert_eq!(clone.mnemonic(), Mnemonic::Jmp, "at {:#x}", step.clone);
         return;
     }
@@ -221,6 +217,12 @@ fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step) {
     }
 }
 
+fn negated(inst: &Instruction) -> ConditionCode {
+    let mut other = *inst;
+    other.negate_condition_code();
+    other.condition_code()
+}
+
 #[test]
 fn the_address_map_says_what_the_code_does() {
     each(|r| {
@@ -231,34 +233,62 @@ fn the_address_map_says_what_the_code_does() {
         let mut steps = 0usize;
         for f in sample(&map) {
             let bounds = map.function(f).unwrap();
-            let mut probe = Probe::new();
             let mut end = u64::from(bounds.clone_start);
-            for step in map.walk(f).unwrap() {
+            let all: Vec<Step> = map.walk(f).unwrap().collect();
+            let place = |ip: u64| all.binary_search_by_key(&ip, |s| s.clone).ok().map(|i| map.state(all[i].state).unwrap());
+            let mut inverse = None;
+            for (n, step) in all.iter().enumerate() {
                 steps += 1;
                 assert_eq!(step.clone, end);
                 end += u64::from(step.clone_len);
                 let inst = decode(&new, step.clone);
                 assert_eq!(inst.len(), usize::from(step.clone_len), "length at {:#x}", step.clone);
-                let mapped = map.state(step.state).unwrap();
                 let context = || format!("{} at {:#x} (original {:#x}): {inst}", r.name, step.clone, step.orig);
                 let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    probe.check(&mapped);
+                    let mut probe = Probe::new(map.state(step.state).unwrap());
                     if step.orig_len == 0 {
                         probe.inserted(&inst);
                         assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
-                        return;
+                    } else {
+                        let original = decode(&old, step.orig);
+                        assert_eq!(original.len(), usize::from(step.orig_len));
+                        same_instruction(&original, &inst, step, inverse);
+                        probe.original(&inst, &mut factory);
                     }
-                    let original = decode(&old, step.orig);
-                    assert_eq!(original.len(), usize::from(step.orig_len));
-                    same_instruction(&original, &inst, &step);
-                    probe.original(&inst, &mut factory, &mapped);
+                    let flow = inst.flow_control();
+                    let stops = matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+                    if !stops && let Some(next) = all.get(n + 1) {
+                        probe.reaches(&map.state(next.state).unwrap());
+                    }
+                    match flow {
+                        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                            let to = inst.near_branch_target();
+                            // Other functions are entered idle.
+                            let there = place(to).or_else(|| map.at_clone(to).map(|(_, state)| state)).unwrap_or(ProbeState::IDLE);
+                            assert!(place(to).is_some() || there == ProbeState::IDLE, "another function is entered elsewhere");
+                            probe.reaches(&there);
+                        }
+                        FlowControl::Return | FlowControl::Call | FlowControl::IndirectCall => probe.reaches(&ProbeState::IDLE),
+                        _ => {}
+                    }
                 }));
                 assert!(checked.is_ok(), "{}", context());
+                inverse = (step.orig_len == 0 && inst.is_jcc_short_or_near()).then(|| negated(&inst)).or(inverse.filter(|_| step.orig_len == 0));
             }
             assert_eq!(end, u64::from(bounds.clone_end));
-            assert_eq!(probe.state.slots_done, 0);
         }
         assert!(steps > 500, "{}: only {steps} instructions", r.name);
+    });
+}
+
+#[test]
+fn functions_are_entered_with_nothing_held() {
+    each(|r| {
+        let map = AddrMap::new(&r.sidecar.map).unwrap();
+        for f in r.sidecar.functions.iter().filter(|f| f.clone_start != 0) {
+            let (_, state) = map.at_clone(f.clone_start).unwrap();
+            assert_eq!(state, ProbeState::IDLE, "{}: {:#x}", r.name, f.clone_start);
+        }
     });
 }
 

@@ -474,8 +474,10 @@ unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) 
 fn note_death(context: &mut Context) {
     let Some(ring) = thread::current() else { return };
     if let Some(place) = modules::place(context.registers[RIP]) {
-        commit(ring, context, &place.state);
-        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
+        if sys::gs() == ring.address {
+            commit(ring.control(), context, &place.state);
+            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
+        }
     }
 }
 
@@ -556,9 +558,8 @@ fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context
     true
 }
 
-/// Commits the slots of the region in flight.
-fn commit(ring: Ring, context: &mut Context, state: &abi::ProbeState) {
-    let control = ring.control();
+/// Commits the slots of the region in flight to the page that %gs points at.
+fn commit(control: &mut crate::shared::Control, context: &mut Context, state: &abi::ProbeState) {
     if state.base_reg != abi::NO_REG {
         control.cursor = context.register(state.base_reg).wrapping_sub(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
     }
@@ -605,8 +606,9 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
         return 0;
     }
     let rip = c.registers[RIP];
-    let recording = ring.filter(|r| sys::gs() == r.address);
-    let interrupted = match recording {
+    // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
+    let recording = ring.is_some_and(|r| sys::gs() == r.address);
+    let interrupted = match ring {
         Some(ring) if modules::in_clone(rip) => {
             let place = modules::place(rip);
             if place.is_none() {
@@ -621,9 +623,12 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
     let mut spill = [0u64; abi::SPILL_SLOTS];
     let mut shown = before;
     if let Some((ring, place)) = &interrupted {
-        spill = ring.control().spill;
-        commit(*ring, c, &place.state);
-        append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
+        let control = if recording { ring.control() } else { ring.spare() };
+        spill = control.spill;
+        commit(control, c, &place.state);
+        if recording {
+            append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
+        }
         for [register, slot] in place.state.saved {
             if register != abi::NO_REG {
                 *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
@@ -649,8 +654,8 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
         c.mask &= !SEGV_BIT;
     }
     if let Some((ring, place)) = interrupted {
-        if sys::gs() != ring.address {
-            // Recording ended meanwhile: the region goes on in the spare ring.
+        if !recording || sys::gs() != ring.address {
+            // Recording has ended, perhaps just now: the region goes on in the spare ring.
             resume(ring.spare(), c, &shown, &before, &place.state);
             ring.spare().spill = spill;
         } else if c.registers[..REGISTERS] == shown {

@@ -7,12 +7,13 @@ use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Table, rows};
 use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
 use crate::operands::own_destination;
+use crate::stay::{Stays, cheapest};
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD};
 use mgz_annotations_schema::sidecar::PtWrite;
 
 /// `mov reg, mem`.
-const MOV_LOAD: u8 = 0x8b;
+pub(super) const MOV_LOAD: u8 = 0x8b;
 /// `mov mem, reg`.
 const MOV_STORE: u8 = 0x89;
 /// Spill place of a hold's cursor register.
@@ -28,8 +29,11 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool) -> Res
         bytes,
         pt: flavour == FLAVOUR_PT,
         fixed,
-        sink: Sink::new(function.insns.len()),
+        sink: Sink::new(function.insns.len() + function.blocks.len()),
         usage: Usage::default(),
+        stays: &function.stays,
+        block: 0,
+        starts: Vec::with_capacity(function.blocks.len()),
         region: 0,
         record: 0,
         records_before: 0,
@@ -44,13 +48,20 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool) -> Res
     emitter.finish()
 }
 
-struct Emitter<'a> {
-    function: &'a Function,
+pub(super) struct Emitter<'a> {
+    pub(super) function: &'a Function,
     bytes: &'a [u8],
     pt: bool,
-    fixed: bool,
-    sink: Sink,
+    pub(super) fixed: bool,
+    pub(super) sink: Sink,
     usage: Usage,
+    /// Where the cursor is in a register. A block's label is that of its first instruction; `insns.len() + block` is
+    /// the label of the code before it that leads into or out of a stay.
+    pub(super) stays: &'a Stays,
+    /// Number of the block at hand.
+    pub(super) block: usize,
+    /// Per block: where what belongs to it begins.
+    pub(super) starts: Vec<super::relax::Pos>,
     /// Next region, and next record inside it.
     region: usize,
     record: usize,
@@ -86,6 +97,12 @@ impl Emitter<'_> {
                 self.sink.skip(insn.ip - expected);
             }
             expected = insn.ip + u64::from(insn.len);
+            while function.blocks.get(self.block + 1).is_some_and(|b| b.insns.start <= id.0) {
+                self.block += 1;
+            }
+            if function.blocks[self.block].insns.start == id.0 {
+                self.enter_block();
+            }
             let after_nop = i > 0 && is_nop(&function.insns[i - 1].inst);
             if heads.next_if_eq(&id).is_some() && after_nop && insn.ip.is_multiple_of(16) {
                 self.sink.flex(0, Flex::Align(15));
@@ -93,12 +110,16 @@ impl Emitter<'_> {
             self.sink.bind(Label(id.0));
             self.moved = false;
             self.records(id, false)?;
+            self.leave_stay(insn);
             self.copy_at.push(self.sink.buffer.pos());
             self.instruction(id)?;
             self.records(id, true)?;
         }
         if let Some(last) = function.insns.len().checked_sub(1) {
             self.leave_to(last);
+        }
+        if *self.sink.current() == self.stays.state(self.here()) {
+            self.sink.state(|s| *s = ProbeState::IDLE);
         }
         if self.region != function.regions.len() && function.regions[self.region..].iter().any(|r| !r.records.is_empty()) {
             return Err(EmitError::Record);
@@ -120,6 +141,7 @@ impl Emitter<'_> {
         );
         if falls {
             let next = insn.ip + u64::from(insn.len);
+            self.transit(self.here(), None);
             self.sink.insn(0, Some(FixupKind::Code(next)), asm::jmp32);
         }
     }
@@ -180,22 +202,29 @@ impl Emitter<'_> {
         let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
         let addr32 = raw[..prefixes].contains(&0x67);
         let target = insn.inst.near_branch_target();
-        let inside = self.function.insn_at(target).map(|id| Label(id.0));
+        let (inside, transit) = match self.function.insn_at(target) {
+            Some(id) => {
+                let (label, transit) = self.way_to(id);
+                (Some(label), transit)
+            }
+            None => (None, self.stays.needs_code(self.here(), None).then_some(None)),
+        };
         let outside = Some(FixupKind::Code(target));
         match (opcode, inside) {
             ([0xe8, ..], _) => self.sink.insn(insn.len, outside, |out| {
                 out.extend_from_slice(&[0xe8, 0, 0, 0, 0]);
                 out.len() - 4
             }),
-            ([0xe9 | 0xeb, ..], Some(label)) => self.sink.flex(insn.len, Flex::Jmp(label)),
-            ([0xe9 | 0xeb, ..], None) => self.sink.insn(insn.len, outside, asm::jmp32),
-            (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], Some(label)) => {
-                self.sink.flex(insn.len, Flex::Jcc(op & 15, label));
+            ([0xe9 | 0xeb, ..], inside) => {
+                if let Some(to) = transit {
+                    self.transit(self.here(), to);
+                }
+                self.jump(insn.len, inside.ok_or(target));
             }
-            (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], None) => self.sink.insn(insn.len, outside, |out| {
-                out.extend_from_slice(&[0x0f, 0x80 | op & 15, 0, 0, 0, 0]);
-                out.len() - 4
-            }),
+            (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], inside) => {
+                self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
+            }
+            _ if transit.is_some() => return Err(EmitError::Record),
             (&[opcode @ 0xe0..=0xe3, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe3, ..], None) => {
                 self.sink.inserted(|out| {
@@ -337,7 +366,7 @@ impl Emitter<'_> {
             return Err(EmitError::Record);
         }
         let free = RegSet(insn.dead.iter().filter(|&r| r != Gpr(4) && !operand.mem.uses(r)).fold(0, |set, r| set | 1 << r.0));
-        let register = match probe::cheapest(free) {
+        let register = match cheapest(free) {
             Some(r) => r,
             None => {
                 let dst = own_destination(&insn.inst, self.usage.factory.info(&insn.inst)).ok_or(EmitError::NoRegister)?;
@@ -378,7 +407,7 @@ impl Emitter<'_> {
     }
 
     /// Loads or stores a word of the control page.
-    fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
+    pub(super) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
         if self.fixed {
             // The sum of the next address and the distance to `offset` is the offset itself.
             self.sink.insn(0, Some(FixupKind::Original(offset.into())), |out| asm::gs_rip(out, wide, opcode, register));
@@ -387,7 +416,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn borrow(&mut self, register: Gpr, place: u8) {
+    pub(super) fn borrow(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             if let Some(free) = s.saved.iter_mut().find(|p| p[0] == NO_REG) {
@@ -396,7 +425,7 @@ impl Emitter<'_> {
         });
     }
 
-    fn give_back(&mut self, register: Gpr, place: u8) {
+    pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             let mut kept: Vec<[u8; 2]> = s.saved.iter().copied().filter(|p| p[0] != register.0 && p[0] != NO_REG).collect();
@@ -411,11 +440,14 @@ impl Emitter<'_> {
             if slots > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
-            self.holds = probe::plan(self.function, region, &mut self.usage)?;
+            self.holds = match self.stays.at(self.here()) {
+                Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true }],
+                None => probe::plan(self.function, region, &mut self.usage)?,
+            };
         }
         let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
         let cursor = hold.reg;
-        if self.record == hold.first {
+        if self.record == hold.first && !hold.stays {
             if hold.spilled {
                 self.borrow(cursor, PLACE_CURSOR);
             }
@@ -434,8 +466,10 @@ impl Emitter<'_> {
                 self.gs(false, MOV_STORE, cursor, GS_CURSOR);
             }
             self.sink.state(|s| {
-                s.base_reg = NO_REG;
                 s.base_ahead = 0;
+                if !hold.stays {
+                    s.base_reg = NO_REG;
+                }
                 if last {
                     s.slots_done = 0;
                 }
@@ -461,7 +495,8 @@ impl Emitter<'_> {
                     return Err(EmitError::Record);
                 }
                 let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
-                let (register, borrowed) = probe::second(function, record, cursor, operand.mem.fs, &mut self.usage)?;
+                let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
+                let (register, borrowed) = probe::second(function, record, cursor, scratch, operand.mem.fs, &mut self.usage)?;
                 if borrowed {
                     self.borrow(register, PLACE_ADDRESS);
                 }
@@ -541,8 +576,17 @@ impl Emitter<'_> {
         let places: Vec<_> = (0..function.insns.len()).map(|i| self.sink.buffer.place(Label(i as u32))).collect();
         let finished = self.sink.finish();
         let resolved = &finished.resolved;
-        let marks: Vec<(u32, u32)> =
+        let mut marks: Vec<(u32, u32)> =
             function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
+        let mut begins: Vec<u32> = marks.iter().map(|m| m.1).collect();
+        for (b, block) in function.blocks.iter().enumerate() {
+            let first = block.insns.start as usize;
+            begins[first] = resolved.offset(self.starts[b]);
+            // Who comes from outside is in no stay.
+            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+                marks[first].1 = begins[first];
+            }
+        }
         let tables = function.tables.iter().map(|t| {
             let lost = |&a: &u64| function.range.contains(&a) && function.insn_at(a).is_none();
             if t.targets.iter().any(lost) {
@@ -563,6 +607,7 @@ impl Emitter<'_> {
             fixups: finished.fixups,
             tables,
             marks,
+            begins,
             patches,
             stream: finished.stream,
             states: finished.states,
@@ -611,7 +656,9 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
         let last = &function.insns[insns.end as usize - 1];
         let at = function.insns[first].ip;
         if last.ip + u64::from(last.len) >= at + 5 {
-            patches.push((at, marks[first].1));
+            // What leads into a stay stands before the `endbr64`, which does nothing.
+            let into = if function.stays.of(block.0 as usize).is_some() { insns.start as usize } else { first };
+            patches.push((at, marks[into].1));
         }
     }
     patches

@@ -14,6 +14,7 @@ pub mod probe;
 pub mod relax;
 mod rows;
 mod sink;
+mod transit;
 
 #[cfg(test)]
 mod tests;
@@ -110,9 +111,11 @@ pub struct Emitted {
     pub fixups: Vec<Fixup>,
     /// Jump tables.
     pub tables: Vec<Table>,
-    /// `(offset in the original, offset in the clone)` of every instruction, probes before it included;
-    /// both columns ascend.
+    /// `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control
+    /// from outside of the function enters. Both columns ascend.
     pub marks: Vec<(u32, u32)>,
+    /// Offset in the clone where what belongs to each instruction begins: code that leads into its block included.
+    pub begins: Vec<u32>,
     /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
     /// Address map stream, with state numbers of `states`.
@@ -130,10 +133,11 @@ impl Emitted {
         self.marks.binary_search_by_key(&offset, |m| m.0).ok().map(|i| self.marks[i].1)
     }
 
-    /// Offset in the clone of the first instruction at or behind `address`; the clone's end if there is none.
+    /// Offset in the clone where what belongs to the first instruction at or behind `address` begins; the clone's end if
+    /// there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
         let next = self.marks.partition_point(|m| u64::from(m.0) < offset);
-        self.marks.get(next).map_or(self.code.len() as u32, |m| m.1)
+        self.begins.get(next).map_or(self.code.len() as u32, |&b| b)
     }
 }

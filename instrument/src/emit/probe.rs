@@ -10,12 +10,9 @@
 
 use super::EmitError;
 use super::asm::Mem;
+use crate::stay::cheapest;
 use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
-
-/// Cheap registers first: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a SIB
-/// byte as a base.
-const ORDER: [u8; 15] = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
 
 /// Reads and writes of general purpose registers, by instruction.
 pub struct Usage {
@@ -65,6 +62,8 @@ pub struct Hold {
     pub reg: Gpr,
     /// It is borrowed: save it first, restore it at the end.
     pub spilled: bool,
+    /// It is a stay's: it holds the cursor already, and keeps it.
+    pub stays: bool,
 }
 
 /// The explicit memory operand of an instruction as a probe may compute it.
@@ -124,11 +123,6 @@ fn payload_reads(insn: &Insn, payload: Payload) -> RegSet {
         Payload::Nothing => {}
     }
     set
-}
-
-/// The cheapest member of a set.
-pub fn cheapest(set: RegSet) -> Option<Gpr> {
-    ORDER.into_iter().map(Gpr).find(|&r| set.contains(r))
 }
 
 /// Everything but rsp.
@@ -210,7 +204,7 @@ impl Planner<'_> {
 
 fn pick(first: usize, last: usize, set: RegSet, spilled: bool) -> Result<Hold, EmitError> {
     let reg = cheapest(set).ok_or(EmitError::NoRegister)?;
-    Ok(Hold { first, last, reg, spilled })
+    Ok(Hold { first, last, reg, spilled, stays: false })
 }
 
 /// Chooses the cursor registers for a region's records.
@@ -228,12 +222,13 @@ pub fn plan(function: &Function, region: &RegionPlan, usage: &mut Usage) -> Resu
 
 /// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
 /// not one that the operand reads if `apart`.
-pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, apart: bool, usage: &mut Usage) -> Result<(Gpr, bool), EmitError> {
+/// `scratch` is a stay's, which is always free.
+pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Option<Gpr>, apart: bool, usage: &mut Usage) -> Result<(Gpr, bool), EmitError> {
     let insn = function.insn(record.at);
     let written = usage.of(&insn.inst).1;
     let busy = if apart { payload_reads(insn, record.payload) } else { RegSet::EMPTY };
     let free = RegSet(insn.dead.0 & !written.0 & !busy.0 & BORROWABLE.0).without(cursor);
-    if let Some(r) = cheapest(free) {
+    if let Some(r) = cheapest(free).or(scratch) {
         return Ok((r, false));
     }
     let any = RegSet(BORROWABLE.0 & !busy.0).without(cursor);

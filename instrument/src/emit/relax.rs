@@ -96,6 +96,12 @@ impl Buffer {
         Pos { byte: self.bytes.len() as u32, flex: self.flex.len() as u32 }
     }
 
+    /// A new label.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(Pos::default());
+        Label(self.labels.len() as u32 - 1)
+    }
+
     /// Puts the label here.
     pub fn bind(&mut self, label: Label) {
         self.labels[label.0 as usize] = self.pos();

@@ -35,6 +35,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         regions: Vec::new(),
         gathers: Vec::new(),
         implicit: ImplicitLoads::default(),
+        stays: Default::default(),
     };
     (function, bytes)
 }

@@ -1,0 +1,384 @@
+//! Where one register holds the cursor across blocks.
+//!
+//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each pass then waits for the store of
+//! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
+//! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
+//! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
+//! A second register may be set aside for addresses that have a base and an index.
+//!
+//! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
+//! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
+//! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
+
+use crate::ir::{Block, BlockId, Gpr, Insn, JumpTable, RegSet};
+use crate::operands::{Accesses, Form};
+use crate::regs::RegUse;
+use iced_x86::{FlowControl, Mnemonic};
+use mgz_annotations_schema::abi::ProbeState;
+
+/// Spill place of a stay's cursor register.
+pub const PLACE_STAY: u8 = 2;
+/// Spill place of a stay's address register.
+pub const PLACE_SCRATCH: u8 = 3;
+
+/// rbp.
+const RBP: RegSet = RegSet(1 << 5);
+/// rbx, rbp, r12–r15.
+const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);
+/// Everything but rsp.
+const USABLE: RegSet = RegSet(!(1 << 4));
+
+/// A register that a stay keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The register.
+    pub reg: Gpr,
+    /// It is borrowed: saved where control enters the stay, restored where it leaves.
+    pub spilled: bool,
+}
+
+/// A set of blocks with the cursor in a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// Holds the cursor.
+    pub cursor: Kept,
+    /// Free for addresses.
+    pub scratch: Option<Kept>,
+}
+
+impl Stay {
+    /// Borrowed registers and their places, in the order in which they are saved.
+    pub fn borrowed(self) -> impl DoubleEndedIterator<Item = (Gpr, u8)> {
+        let all = [(Some(self.cursor), PLACE_STAY), (self.scratch, PLACE_SCRATCH)];
+        all.into_iter().filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
+    }
+
+    /// What holds between the regions of the stay.
+    pub fn state(self) -> ProbeState {
+        let mut state = ProbeState { base_reg: self.cursor.reg.0, ..ProbeState::IDLE };
+        self.borrowed().zip(&mut state.saved).for_each(|((reg, place), saved)| *saved = [reg.0, place]);
+        state
+    }
+}
+
+/// Number of a stay, or none.
+pub type Place = Option<u16>;
+
+/// The stays of a function. The default has none.
+#[derive(Clone, Debug, Default)]
+pub struct Stays {
+    all: Vec<Stay>,
+    of_block: Vec<Place>,
+    before: Vec<Option<Place>>,
+}
+
+impl Stays {
+    /// The stay that a block is in.
+    pub fn of(&self, block: usize) -> Place {
+        self.of_block.get(block).copied().flatten()
+    }
+
+    /// What stands before a block's label, for the control that comes from there: the code that leads from that place to
+    /// the block's own.
+    pub fn before(&self, block: usize) -> Option<Place> {
+        self.before.get(block).copied().flatten()
+    }
+
+    /// The stay at a place.
+    pub fn at(&self, place: Place) -> Option<Stay> {
+        place.map(|p| self.all[usize::from(p)])
+    }
+
+    /// Whether going from one place to another takes code.
+    pub fn needs_code(&self, from: Place, to: Place) -> bool {
+        from != to && (to.is_some() || self.at(from).is_some_and(|s| s.borrowed().next().is_some()))
+    }
+
+    /// What holds at a place between regions.
+    pub fn state(&self, place: Place) -> ProbeState {
+        self.at(place).map_or(ProbeState::IDLE, Stay::state)
+    }
+}
+
+/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
+/// SIB byte as a base.
+pub fn cheapest(set: RegSet) -> Option<Gpr> {
+    const ORDER: [u8; 15] = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
+    ORDER.into_iter().map(Gpr).find(|&r| set.contains(r))
+}
+
+/// What is known of a function before anything is planned.
+pub struct View<'a> {
+    /// Instructions, with what is dead before them.
+    pub insns: &'a [Insn],
+    /// Blocks, with their external entries.
+    pub blocks: &'a [Block],
+    /// Jump tables that the clone gets copies of.
+    pub tables: &'a [JumpTable],
+    /// Per instruction.
+    pub uses: &'a [RegUse],
+    /// Per instruction.
+    pub accesses: &'a [Accesses],
+    /// Whether stores are recorded.
+    pub stores: bool,
+}
+
+impl View<'_> {
+    fn block_at(&self, ip: u64) -> Option<usize> {
+        self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip).ok()
+    }
+
+    fn last(&self, block: usize) -> &Insn {
+        &self.insns[self.blocks[block].insns.end as usize - 1]
+    }
+}
+
+/// Finds the stays of a function.
+pub fn find(view: &View) -> Stays {
+    let mut allowed: Vec<bool> = view.blocks.iter().map(|b| allowed(view, b)).collect();
+    let finder = Finder::new(view);
+    if !finder.records.contains(&true) {
+        return Stays::default();
+    }
+    // Each turn forbids at least one more block.
+    loop {
+        let mut stays = finder.choose(&allowed);
+        let wrong = finder.complete(&mut stays);
+        if wrong.is_empty() {
+            return stays;
+        }
+        for b in wrong {
+            allowed[b] = false;
+        }
+    }
+}
+
+/// Whether a block may be part of a stay: nothing in it can run other probes or end the process.
+fn allowed(view: &View, block: &Block) -> bool {
+    view.insns[block.insns.start as usize..block.insns.end as usize].iter().all(|insn| {
+        let flow = matches!(
+            insn.inst.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
+        );
+        flow && !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
+    })
+}
+
+/// What a set of blocks does to registers.
+#[derive(Clone, Copy)]
+struct Registers {
+    /// Dead before every instruction, and written by none.
+    dead: RegSet,
+    /// Read or written.
+    used: RegSet,
+    /// There are addresses with base and index, and not enough dead registers to compute them.
+    addresses: bool,
+}
+
+struct Finder<'a> {
+    view: &'a View<'a>,
+    /// Per block.
+    registers: Vec<Registers>,
+    /// Per block: something in it is recorded.
+    records: Vec<bool>,
+    /// Entered from where no code can be put.
+    external: Vec<bool>,
+    /// Callee-saved registers that the function pushes.
+    saved: RegSet,
+}
+
+impl<'a> Finder<'a> {
+    fn new(view: &'a View<'a>) -> Finder<'a> {
+        let mut f = Finder {
+            view,
+            registers: Vec::with_capacity(view.blocks.len()),
+            records: Vec::with_capacity(view.blocks.len()),
+            external: view.blocks.iter().map(|b| b.external_entry).collect(),
+            saved: RegSet::EMPTY,
+        };
+        f.external.iter_mut().take(1).for_each(|first| *first = true);
+        for block in view.blocks {
+            let mut r = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false };
+            let mut written = RegSet::EMPTY;
+            let mut records = false;
+            for i in block.insns.start as usize..block.insns.end as usize {
+                let (insn, u) = (&view.insns[i], &view.uses[i]);
+                r.dead.0 &= insn.dead.0;
+                written.0 |= u.clobber.0 | u.kill.0;
+                r.used.0 |= u.read.0 | u.clobber.0 | u.kill.0;
+                for access in view.accesses[i].iter().filter(|a| a.read || view.stores) {
+                    records = true;
+                    let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
+                    let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0);
+                    r.addresses |= two && free.iter().nth(1).is_none();
+                }
+                if insn.inst.mnemonic() == Mnemonic::Push {
+                    f.saved.0 |= u.read.0 & CALLEE_SAVED.0;
+                }
+            }
+            r.dead.0 &= !written.0;
+            f.registers.push(r);
+            f.records.push(records);
+        }
+        f
+    }
+
+    /// Loops without calls, the largest for which there is a register.
+    fn choose(&self, allowed: &[bool]) -> Stays {
+        let n = allowed.len();
+        let mut stays = Stays { all: Vec::new(), of_block: vec![None; n], before: vec![None; n] };
+        let all: Vec<u32> = (0..allowed.len() as u32).filter(|&b| allowed[b as usize]).collect();
+        let mut work = self.cycles(&all);
+        while let Some(set) = work.pop() {
+            if set.iter().all(|&b| !self.records[b as usize]) || stays.all.len() >= usize::from(u16::MAX) {
+                continue;
+            }
+            if let Some(stay) = self.register(&set) {
+                let number = stays.all.len() as u16;
+                stays.all.push(stay);
+                set.iter().for_each(|&b| stays.of_block[b as usize] = Some(number));
+                continue;
+            }
+            // Without the blocks through which the cycle is entered, the inner ones remain.
+            let inside = |b: &BlockId| set.binary_search(&b.0).is_ok();
+            let inner: Vec<u32> = set
+                .iter()
+                .copied()
+                .filter(|&b| !self.external[b as usize] && self.view.blocks[b as usize].preds.iter().all(inside))
+                .collect();
+            if inner.len() < set.len() {
+                work.extend(self.cycles(&inner));
+            }
+        }
+        stays
+    }
+
+    /// Registers for a stay of these blocks.
+    fn register(&self, set: &[u32]) -> Option<Stay> {
+        let mut all = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false };
+        for &b in set {
+            let r = self.registers[b as usize];
+            all.dead.0 &= r.dead.0;
+            all.used.0 |= r.used.0;
+            all.addresses |= r.addresses;
+        }
+        let cursor = self.keep(&all, None)?;
+        let scratch = if all.addresses { self.keep(&all, Some(cursor.reg)) } else { None };
+        Some(Stay { cursor, scratch })
+    }
+
+    /// The cheapest register to keep, but not `other`.
+    fn keep(&self, all: &Registers, other: Option<Gpr>) -> Option<Kept> {
+        let not = other.map_or(0, |r| 1 << r.0);
+        if let Some(reg) = cheapest(RegSet(all.dead.0 & !not)) {
+            return Some(Kept { reg, spilled: false });
+        }
+        let unused = USABLE.0 & !all.used.0 & !not;
+        let sets = [unused & !CALLEE_SAVED.0, unused & self.saved.0, unused & !RBP.0];
+        sets.into_iter().find_map(|set| cheapest(RegSet(set))).map(|reg| Kept { reg, spilled: true })
+    }
+
+    /// Strongly connected components of the graph of these blocks (in ascending order), without those that are no cycle.
+    fn cycles(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
+        let n = blocks.len();
+        let local = |b: BlockId| blocks.binary_search(&b.0).ok();
+        let (mut index, mut low, mut on) = (vec![0u32; n], vec![0u32; n], vec![false; n]);
+        let (mut stack, mut found, mut next) = (Vec::new(), Vec::new(), 1);
+        for root in 0..n {
+            if index[root] != 0 {
+                continue;
+            }
+            let mut path = vec![(root, 0usize)];
+            while let Some(&mut (v, ref mut edge)) = path.last_mut() {
+                if *edge == 0 && index[v] == 0 {
+                    (index[v], low[v], on[v]) = (next, next, true);
+                    next += 1;
+                    stack.push(v);
+                }
+                let succs = &self.view.blocks[blocks[v] as usize].succs;
+                if let Some(&to) = succs.get(*edge) {
+                    *edge += 1;
+                    match local(to) {
+                        Some(w) if index[w] == 0 => path.push((w, 0)),
+                        Some(w) if on[w] => low[v] = low[v].min(index[w]),
+                        _ => {}
+                    }
+                    continue;
+                }
+                path.pop();
+                if let Some(&(parent, _)) = path.last() {
+                    low[parent] = low[parent].min(low[v]);
+                }
+                if low[v] == index[v] {
+                    let from = stack.iter().rposition(|&w| w == v).unwrap_or(0);
+                    let mut set: Vec<u32> = stack.drain(from..).map(|w| blocks[w]).collect();
+                    set.iter().for_each(|&b| on[blocks.binary_search(&b).unwrap_or(0)] = false);
+                    let own = self.view.blocks[blocks[v] as usize].succs.contains(&BlockId(blocks[v]));
+                    if set.len() > 1 || own {
+                        set.sort_unstable();
+                        found.push(set);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether control runs from the end of block `b` into the block behind it.
+    fn falls(&self, b: usize) -> bool {
+        let Some(next) = self.view.blocks.get(b + 1) else { return false };
+        let last = self.view.last(b);
+        let stops =
+            matches!(last.inst.flow_control(), FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+        !stops && last.ip + u64::from(last.len) == self.view.insns[next.insns.start as usize].ip
+    }
+
+    /// Decides what stands before the blocks' labels. Returns blocks that must be in no stay, because control enters or
+    /// leaves them where no code can be put.
+    fn complete(&self, stays: &mut Stays) -> Vec<usize> {
+        let mut wrong = Vec::new();
+        for t in 0..self.view.blocks.len() {
+            let to = stays.of_block[t];
+            let falling = (t > 0 && self.falls(t - 1)).then(|| stays.of_block[t - 1]);
+            if self.external[t] && to.is_some() {
+                if falling.is_some_and(|from| from.is_some()) {
+                    wrong.push(t);
+                }
+                stays.before[t] = Some(None);
+                continue;
+            }
+            stays.before[t] = match falling {
+                Some(from) => Some(from).filter(|&from| stays.needs_code(from, to)),
+                None => {
+                    let preds = self.view.blocks[t].preds.iter().map(|p| stays.of_block[p.0 as usize]);
+                    preds.into_iter().find(|&from| stays.needs_code(from, to))
+                }
+            };
+        }
+        for (u, block) in self.view.blocks.iter().enumerate() {
+            let last = &self.view.last(u).inst;
+            // Conditional and unconditional jumps can be led through code; all other branches cannot.
+            let led = last.is_jcc_short_or_near() || last.is_jmp_short_or_near();
+            let next = (u + 1 < self.view.blocks.len() && self.falls(u)).then_some(u + 1);
+            for t in block.succs.iter().map(|t| t.0 as usize) {
+                // (A branch to the very next block is no different from another.)
+                let jumped = Some(t) != next || last.flow_control() != FlowControl::Next;
+                if led || !jumped || !stays.needs_code(stays.of_block[u], stays.of_block[t]) {
+                    continue;
+                }
+                wrong.extend([u, t].into_iter().filter(|&b| stays.of_block[b].is_some()));
+            }
+        }
+        // A table's targets in other functions are idle.
+        for table in self.view.tables {
+            let u = self.view.blocks.partition_point(|b| b.insns.end <= table.jump.0);
+            let leaves = table.targets.iter().any(|&t| self.view.block_at(t).is_none());
+            if leaves && stays.needs_code(stays.of_block[u], None) {
+                wrong.push(u);
+            }
+        }
+        wrong.sort_unstable();
+        wrong.dedup();
+        wrong
+    }
+}
