@@ -1,5 +1,6 @@
 //! Pass 2: one function from bytes to [`ir::Function`].
 
+use crate::consumed;
 use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
 use crate::disasm::{decode, direct_target};
@@ -50,6 +51,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(input, &mut graph, &uses);
+    consumed::mark(&mut graph, &uses);
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = graph.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
@@ -210,7 +212,7 @@ mod tests {
     fn a_call_for_the_return_address_is_seen() {
         let insn = |bytes: &[u8]| {
             let inst = Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode();
-            Insn { ip: 0x1010, len: inst.len() as u8, inst, dead: crate::ir::RegSet::EMPTY }
+            Insn { ip: 0x1010, len: inst.len() as u8, inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
         };
         let range = 0x1000..0x1020;
         assert!(calls_itself_inside(&insn(&[0xe8, 0, 0, 0, 0]), &range), "call to the next instruction");

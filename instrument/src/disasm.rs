@@ -67,7 +67,7 @@ pub fn is_padding(inst: &Instruction) -> bool {
 }
 
 fn make(inst: Instruction) -> Insn {
-    Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead: RegSet::EMPTY }
+    Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
 }
 
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.

@@ -63,6 +63,9 @@ pub struct Insn {
     /// Registers that a probe standing right before this instruction may overwrite: their values are
     /// dead there, on every path, exceptions and IPA register allocation included. Never rsp.
     pub dead: RegSet,
+    /// Those of `dead` that the instruction itself overwrites, and that a probe may overwrite before it even if it faults; see
+    /// [`crate::consumed`].
+    pub own: RegSet,
 }
 
 /// A basic block: instructions that follow each other in memory. Control may enter only at the first.

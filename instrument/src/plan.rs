@@ -347,7 +347,7 @@ impl<'a> Builder<'a> {
         let can_address = !pt || free || own.is_some();
         // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
         // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
-        let usable = crate::ir::RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0);
+        let usable = crate::ir::RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap = pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
         // A count is recorded once for both operands of a comparing string instruction, after both pointers.
         let mut count = None;

@@ -209,7 +209,7 @@ impl<'a> Finder<'a> {
                 for access in view.accesses[i].iter().filter(|a| a.read || view.stores) {
                     records = true;
                     let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
-                    let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0);
+                    let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
                     r.addresses |= two && free.iter().nth(1).is_none();
                 }
                 if insn.inst.mnemonic() == Mnemonic::Push {

@@ -4,9 +4,8 @@
 //! A register that is dead over the whole run costs nothing; one that is not is saved to a `%gs` place and
 //! restored after the run, and no original instruction in between may touch it.
 //!
-//! A register that the instruction behind the probe writes is not used although it is dead there: if that
-//! instruction faults, the program's handler must find the old value (code that recovers from faults keeps
-//! its default there).
+//! A register that the instruction behind the probe writes is used only if it is one of [`Insn::own`]: if that
+//! instruction faults, the program's handler must find the old value where somebody may want it.
 
 use super::EmitError;
 use super::asm::Mem;
@@ -151,7 +150,7 @@ impl Planner<'_> {
             return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
         }
         let written = self.usage.of(&insn.inst).1;
-        (RegSet(insn.dead.0 & !written.0), busy)
+        (RegSet(insn.dead.0 & !written.0 | insn.own.0), busy)
     }
 
     /// Of `set` (registers usable at `first`), those that last longest, and the last record they reach.
@@ -184,6 +183,21 @@ impl Planner<'_> {
         (last, set)
     }
 
+    /// Of `set`, the register that is not read for the longest time from instruction `from` on: who reads a register that has
+    /// just been restored waits for that.
+    fn calmest(&mut self, from: usize, set: RegSet) -> Option<Gpr> {
+        const FAR: usize = 16;
+        let mut left = set;
+        for insn in self.function.insns.iter().skip(from).take(FAR) {
+            let (read, _) = self.usage.of(&insn.inst);
+            if left.0 & !read.0 == 0 {
+                break;
+            }
+            left.0 &= !read.0;
+        }
+        cheapest(left)
+    }
+
     fn hold(&mut self, first: usize) -> Result<Hold, EmitError> {
         let (dead, busy) = self.at(first);
         let free = RegSet(dead.0 & !busy.0 & BORROWABLE.0);
@@ -197,7 +211,10 @@ impl Planner<'_> {
         let (far, borrowed) = self.reach(first, RegSet(BORROWABLE.0 & !busy.0), true);
         match found {
             Some((last, set)) if last + 2 >= far => pick(first, last, set, false),
-            _ => pick(first, far, borrowed, true),
+            _ => {
+                let reg = self.calmest(self.boundary(far), borrowed).ok_or(EmitError::NoRegister)?;
+                Ok(Hold { first, last: far, reg, spilled: true, stays: false })
+            }
         }
     }
 }
@@ -227,7 +244,7 @@ pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Op
     let insn = function.insn(record.at);
     let written = usage.of(&insn.inst).1;
     let busy = if apart { payload_reads(insn, record.payload) } else { RegSet::EMPTY };
-    let free = RegSet(insn.dead.0 & !written.0 & !busy.0 & BORROWABLE.0).without(cursor);
+    let free = RegSet((insn.dead.0 & !written.0 | insn.own.0) & !busy.0 & BORROWABLE.0).without(cursor);
     if let Some(r) = cheapest(free).or(scratch) {
         return Ok((r, false));
     }

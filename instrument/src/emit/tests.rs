@@ -20,7 +20,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         while decoder.can_decode() {
             let inst = decoder.decode();
             assert!(!inst.is_invalid());
-            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead });
+            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead, own: RegSet::EMPTY });
         }
         at += block.len() as u64;
         list.push(Block { insns: first..insns.len() as u32, succs: Vec::new(), preds: Vec::new(), external_entry: false });

@@ -1,0 +1,112 @@
+//! Which instructions may lose the old value of the register that they overwrite.
+//!
+//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault, and a handler goes on behind it
+//! with the old value: code that reads memory which may be missing puts a default into the register first. Such a default
+//! is a value that nothing has read when the load runs. Other values were made for a use, and after that use nobody wants
+//! them; compilers leave no value unread.
+//!
+//! Forward data flow over *fresh* registers: their value may not have been read since it was made. Arguments are fresh where
+//! control enters from outside, and so are results behind calls.
+
+use crate::cfg::Graph;
+use crate::ir::RegSet;
+use crate::regs::{ALL, CALLER_SAVED, RAX, RDX, RegUse};
+use iced_x86::FlowControl;
+
+fn step(fresh: u16, flow: FlowControl, u: &RegUse) -> u16 {
+    match flow {
+        FlowControl::Call | FlowControl::IndirectCall => fresh & !CALLER_SAVED.0 | RegSet::EMPTY.with(RAX).with(RDX).0,
+        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
+            fresh & !u.read.0 | u.clobber.0 | u.kill.0
+        }
+        _ => ALL.0,
+    }
+}
+
+/// Writes [`Insn::own`](crate::ir::Insn::own) of every instruction; [`Insn::dead`](crate::ir::Insn::dead) must be known.
+pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
+    let n = graph.blocks.len();
+    let through = |graph: &Graph, b: usize, mut fresh: u16| {
+        for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
+            fresh = step(fresh, graph.insns[i].inst.flow_control(), &uses[i]);
+        }
+        fresh
+    };
+    let entered = |graph: &Graph, b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
+    let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(graph, b) { ALL.0 } else { 0 }).collect();
+    let mut queued = vec![true; n];
+    let mut work: std::collections::VecDeque<usize> = (0..n).collect();
+    while let Some(b) = work.pop_front() {
+        queued[b] = false;
+        let out = through(graph, b, fresh_in[b]);
+        for s in graph.blocks[b].succs.iter().map(|s| s.0 as usize) {
+            if out & !fresh_in[s] != 0 {
+                fresh_in[s] |= out;
+                if !std::mem::replace(&mut queued[s], true) {
+                    work.push_back(s);
+                }
+            }
+        }
+    }
+    for b in 0..n {
+        let mut fresh = fresh_in[b];
+        for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
+            let u = &uses[i];
+            let insn = &mut graph.insns[i];
+            insn.own = RegSet(insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0 & !fresh);
+            fresh = step(fresh, insn.inst.flow_control(), u);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfg::Entries;
+    use crate::disasm::decode;
+    use crate::functions::Input;
+    use crate::regs::reg_use;
+    use iced_x86::InstructionInfoFactory;
+
+    /// `own` of each instruction.
+    fn own(bytes: &[u8]) -> Vec<u16> {
+        let body = decode(bytes, 0x100, &[]).unwrap();
+        let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut factory = InstructionInfoFactory::new();
+        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let input = Input::default();
+        crate::liveness::solve(&input, &g, &uses, true).mark(&input, &mut g, &uses);
+        mark(&mut g, &uses);
+        g.insns.iter().map(|i| i.own.0).collect()
+    }
+
+    #[test]
+    fn a_default_is_kept_and_a_used_value_is_not() {
+        // mov eax, esi; mov eax, [rdi]; ret: the shape of a load with a default.
+        assert_eq!(own(&[0x89, 0xf0, 0x8b, 0x07, 0xc3])[1], 0);
+        // mov rax, [rdi]; mov rcx, [rax]; mov rax, [rcx]; ret: the first rax has been used.
+        assert_eq!(own(&[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x08, 0x48, 0x8b, 0x01, 0xc3]), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn an_argument_that_nothing_has_read_is_kept() {
+        // mov esi, [rdi]; mov eax, esi; ret
+        assert_eq!(own(&[0x8b, 0x37, 0x89, 0xf0, 0xc3])[0], 0);
+        // mov eax, esi; mov esi, [rdi]; add eax, esi; ret: esi was read.
+        assert_eq!(own(&[0x89, 0xf0, 0x8b, 0x37, 0x01, 0xf0, 0xc3])[1], 1 << 6);
+    }
+
+    #[test]
+    fn one_path_on_which_the_value_is_unread_is_enough() {
+        // mov eax, esi; test edi, edi; je +2; add ecx, eax; mov eax, [rdx]; ret
+        assert_eq!(own(&[0x89, 0xf0, 0x85, 0xff, 0x74, 0x02, 0x01, 0xc1, 0x8b, 0x02, 0xc3])[4], 0);
+        // The same with the read before the branch.
+        assert_eq!(own(&[0x89, 0xf0, 0x01, 0xc1, 0x85, 0xff, 0x74, 0x02, 0x01, 0xf9, 0x8b, 0x02, 0xc3])[5], 1);
+    }
+
+    #[test]
+    fn a_result_that_nothing_has_read_is_kept() {
+        // call; mov eax, [rbx]; mov ecx, [rbx]; add eax, ecx; ret
+        assert_eq!(own(&[0xe8, 0, 0x10, 0, 0, 0x8b, 0x03, 0x8b, 0x0b, 0x01, 0xc8, 0xc3]), [0, 0, 2, 0, 0]);
+    }
+}
