@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes seeds for the fuzz targets out of small real files: seeds.py CORPUS TARGET…
 
-Nothing is downloaded: seeds are compiled or put together here. Files that exist are left alone.
+Nothing is downloaded: seeds are compiled or put together here, or copied from fuzz/seeds/TARGET. Files that exist
+are left alone.
 """
 
 import json
@@ -175,6 +176,10 @@ def main():
         os.makedirs(folder, exist_ok=True)
         for name, data in MAKERS.get(target, dict)().items():
             put(folder, name, data)
+        kept = os.path.join(os.path.dirname(os.path.abspath(__file__)), "seeds", target)
+        for name in sorted(os.listdir(kept)) if os.path.isdir(kept) else []:
+            with open(os.path.join(kept, name), "rb") as f:
+                put(folder, name, f.read())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 //! Each target feeds arbitrary bytes to one reader. A reader may refuse them; it must not panic, hang,
 //! or take memory out of proportion (`scripts/fuzz` bounds both).
 
+pub mod libipt;
 pub mod model;
 
 use std::io::Write;

@@ -4,6 +4,8 @@
  * `packets`: one line for each packet, from the first byte on: offset, length, name, fields.
  * `events`: one line for each stream: number and hash of the ptwrite events from the first PSB on.
  * `time-packets`, `time-events`: nanoseconds for all streams, without output per packet.
+ *
+ * With MGZ_LIBRARY, a function in place of the program, for the fuzz target.
  */
 #include <inttypes.h>
 #include <intel-pt.h>
@@ -12,56 +14,58 @@
 #include <string.h>
 #include <time.h>
 
+static FILE *out;
+
 static void print(uint64_t at, const struct pt_packet *p)
 {
-	printf("%" PRIu64 " %u ", at, p->size);
+	fprintf(out, "%" PRIu64 " %u ", at, p->size);
 	switch (p->type) {
-	case ppt_pad: puts("pad"); return;
-	case ppt_psb: puts("psb"); return;
-	case ppt_psbend: puts("psbend"); return;
-	case ppt_stop: puts("stop"); return;
-	case ppt_ovf: puts("ovf"); return;
-	case ppt_fup: printf("fup %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
-	case ppt_tip: printf("tip %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
-	case ppt_tip_pge: printf("pge %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
-	case ppt_tip_pgd: printf("pgd %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
+	case ppt_pad: fputs("pad\n", out); return;
+	case ppt_psb: fputs("psb\n", out); return;
+	case ppt_psbend: fputs("psbend\n", out); return;
+	case ppt_stop: fputs("stop\n", out); return;
+	case ppt_ovf: fputs("ovf\n", out); return;
+	case ppt_fup: fprintf(out, "fup %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
+	case ppt_tip: fprintf(out, "tip %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
+	case ppt_tip_pge: fprintf(out, "pge %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
+	case ppt_tip_pgd: fprintf(out, "pgd %d %" PRIx64 "\n", p->payload.ip.ipc, p->payload.ip.ip); return;
 	case ppt_tnt_8:
-	case ppt_tnt_64: printf("tnt %u %" PRIx64 "\n", p->payload.tnt.bit_size, p->payload.tnt.payload); return;
+	case ppt_tnt_64: fprintf(out, "tnt %u %" PRIx64 "\n", p->payload.tnt.bit_size, p->payload.tnt.payload); return;
 	case ppt_mode:
 		if (p->payload.mode.leaf == pt_mol_exec)
-			printf("exec %u %u\n", p->payload.mode.bits.exec.csl, p->payload.mode.bits.exec.csd);
+			fprintf(out, "exec %u %u\n", p->payload.mode.bits.exec.csl, p->payload.mode.bits.exec.csd);
 		else
-			printf("tsx %u %u\n", p->payload.mode.bits.tsx.intx, p->payload.mode.bits.tsx.abrt);
+			fprintf(out, "tsx %u %u\n", p->payload.mode.bits.tsx.intx, p->payload.mode.bits.tsx.abrt);
 		return;
-	case ppt_pip: printf("pip %" PRIx64 " %u\n", p->payload.pip.cr3, p->payload.pip.nr); return;
-	case ppt_vmcs: printf("vmcs %" PRIx64 "\n", p->payload.vmcs.base); return;
-	case ppt_cbr: printf("cbr %u\n", p->payload.cbr.ratio); return;
-	case ppt_tsc: printf("tsc %" PRIx64 "\n", p->payload.tsc.tsc); return;
-	case ppt_tma: printf("tma %x %x\n", p->payload.tma.ctc, p->payload.tma.fc); return;
-	case ppt_mtc: printf("mtc %x\n", p->payload.mtc.ctc); return;
-	case ppt_cyc: printf("cyc %" PRIx64 "\n", p->payload.cyc.value); return;
-	case ppt_mnt: printf("mnt %" PRIx64 "\n", p->payload.mnt.payload); return;
-	case ppt_exstop: printf("exstop %u\n", p->payload.exstop.ip); return;
-	case ppt_mwait: printf("mwait %x %x\n", p->payload.mwait.hints, p->payload.mwait.ext); return;
+	case ppt_pip: fprintf(out, "pip %" PRIx64 " %u\n", p->payload.pip.cr3, p->payload.pip.nr); return;
+	case ppt_vmcs: fprintf(out, "vmcs %" PRIx64 "\n", p->payload.vmcs.base); return;
+	case ppt_cbr: fprintf(out, "cbr %u\n", p->payload.cbr.ratio); return;
+	case ppt_tsc: fprintf(out, "tsc %" PRIx64 "\n", p->payload.tsc.tsc); return;
+	case ppt_tma: fprintf(out, "tma %x %x\n", p->payload.tma.ctc, p->payload.tma.fc); return;
+	case ppt_mtc: fprintf(out, "mtc %x\n", p->payload.mtc.ctc); return;
+	case ppt_cyc: fprintf(out, "cyc %" PRIx64 "\n", p->payload.cyc.value); return;
+	case ppt_mnt: fprintf(out, "mnt %" PRIx64 "\n", p->payload.mnt.payload); return;
+	case ppt_exstop: fprintf(out, "exstop %u\n", p->payload.exstop.ip); return;
+	case ppt_mwait: fprintf(out, "mwait %x %x\n", p->payload.mwait.hints, p->payload.mwait.ext); return;
 	case ppt_pwre:
-		printf("pwre %u %u\n", p->payload.pwre.state, p->payload.pwre.sub_state);
+		fprintf(out, "pwre %u %u\n", p->payload.pwre.state, p->payload.pwre.sub_state);
 		return;
 	case ppt_pwrx:
-		printf("pwrx %u %u %u\n", p->payload.pwrx.last, p->payload.pwrx.deepest,
+		fprintf(out, "pwrx %u %u %u\n", p->payload.pwrx.last, p->payload.pwrx.deepest,
 		       p->payload.pwrx.interrupt | p->payload.pwrx.store << 1 | p->payload.pwrx.autonomous << 2);
 		return;
 	case ppt_ptw:
-		printf("ptw %u %" PRIx64 " %u\n", p->payload.ptw.plc, p->payload.ptw.payload, p->payload.ptw.ip);
+		fprintf(out, "ptw %u %" PRIx64 " %u\n", p->payload.ptw.plc, p->payload.ptw.payload, p->payload.ptw.ip);
 		return;
 #ifdef NEW_PACKETS
-	case ppt_cfe: printf("cfe %u %u %u\n", p->payload.cfe.type, p->payload.cfe.vector, p->payload.cfe.ip); return;
-	case ppt_evd: printf("evd %u %" PRIx64 "\n", p->payload.evd.type, p->payload.evd.payload); return;
+	case ppt_cfe: fprintf(out, "cfe %u %u %u\n", p->payload.cfe.type, p->payload.cfe.vector, p->payload.cfe.ip); return;
+	case ppt_evd: fprintf(out, "evd %u %" PRIx64 "\n", p->payload.evd.type, p->payload.evd.payload); return;
 	case ppt_trig:
-		printf("trig %u %u %u %d\n", p->payload.trig.trbv, p->payload.trig.ip, p->payload.trig.mult,
+		fprintf(out, "trig %u %u %u %d\n", p->payload.trig.trbv, p->payload.trig.ip, p->payload.trig.mult,
 		       p->payload.trig.icntv ? (int)p->payload.trig.icnt : -1);
 		return;
 #endif
-	default: puts("other"); return;
+	default: fputs("other\n", out); return;
 	}
 }
 
@@ -90,10 +94,28 @@ static void packets(const struct pt_config *config, int quiet)
 	if (quiet)
 		fprintf(stderr, "%" PRIu64 " ptw packets\n", count);
 	else
-		printf("%" PRIu64 " end %s\n", at, status == -pte_eos ? "eos" : "bad");
+		fprintf(out, "%" PRIu64 " end %s\n", at, status == -pte_eos ? "eos" : "bad");
 	pt_pkt_free_decoder(decoder);
 }
 
+#ifdef MGZ_LIBRARY
+/* The packets of `bytes` as text, to be freed by the caller. */
+char *mgz_libipt_packets(uint8_t *bytes, size_t length, size_t *text_length)
+{
+	struct pt_config config;
+	char *text = NULL;
+
+	pt_config_init(&config);
+	config.begin = bytes;
+	config.end = bytes + length;
+	out = open_memstream(&text, text_length);
+	if (!out)
+		return NULL;
+	packets(&config, 0);
+	fclose(out);
+	return text;
+}
+#else
 static void events(const struct pt_config *config)
 {
 	struct pt_query_decoder *decoder = pt_qry_alloc_decoder(config);
@@ -122,6 +144,7 @@ int main(int argc, char **argv)
 	uint32_t length;
 	uint64_t spent = 0;
 
+	out = stdout;
 	while (fread(&length, 4, 1, stdin) == 1) {
 		uint8_t *bytes = malloc(length + 1);
 		struct pt_config config;
@@ -145,3 +168,4 @@ int main(int argc, char **argv)
 		printf("%" PRIu64 "\n", spent);
 	return 0;
 }
+#endif

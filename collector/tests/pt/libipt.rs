@@ -5,8 +5,8 @@
 //! (`-DNEW_PACKETS -I… -L…`). `MGZ_PT_ROUNDS` multiplies the amount of work.
 
 use super::encode::{Encoder, Random, Style, writes};
-use super::{ALL, stream};
-use mgz_collector::pt::packet::{Fault, Ip, Packet, decode};
+use super::{ALL, stream, words};
+use mgz_collector::pt::packet::{Packet, decode};
 use mgz_collector::pt::{ClockSettings, Ptwrites};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -46,87 +46,12 @@ fn run(driver: &std::path::Path, mode: &str, streams: &[Vec<u8>]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn name(packet: &Packet) -> Option<String> {
-    let ip = |name: &str, ip: Ip| match ip {
-        Ip::Suppressed => format!("{name} 0 0"),
-        Ip::Low16(v) => format!("{name} 1 {v:x}"),
-        Ip::Low32(v) => format!("{name} 2 {v:x}"),
-        Ip::Signed48(v) => format!("{name} 3 {v:x}"),
-        Ip::Low48(v) => format!("{name} 4 {v:x}"),
-        Ip::Full(v) => format!("{name} 6 {v:x}"),
-    };
-    let bit = u8::from;
-    Some(match *packet {
-        Packet::Pad => "pad".into(),
-        Packet::Psb => "psb".into(),
-        Packet::PsbEnd => "psbend".into(),
-        Packet::TraceStop => "stop".into(),
-        Packet::Ovf => "ovf".into(),
-        Packet::Fup(v) => ip("fup", v),
-        Packet::Tip(v) => ip("tip", v),
-        Packet::TipPge(v) => ip("pge", v),
-        Packet::TipPgd(v) => ip("pgd", v),
-        Packet::Tnt { bits, count, .. } => format!("tnt {count} {bits:x}"),
-        Packet::ModeExec(bits) => format!("exec {} {}", bits & 1, bits >> 1 & 1),
-        Packet::ModeTsx(bits) => format!("tsx {} {}", bits & 1, bits >> 1 & 1),
-        Packet::Pip { cr3, guest } => format!("pip {cr3:x} {}", bit(guest)),
-        Packet::Vmcs(base) => format!("vmcs {base:x}"),
-        Packet::Cbr(ratio) => format!("cbr {ratio}"),
-        Packet::Tsc(tsc) => format!("tsc {tsc:x}"),
-        Packet::Tma { ctc, fast } => format!("tma {ctc:x} {fast:x}"),
-        Packet::Mtc(ctc) => format!("mtc {ctc:x}"),
-        Packet::Cyc(cycles) => format!("cyc {cycles:x}"),
-        Packet::Mnt(payload) => format!("mnt {payload:x}"),
-        Packet::ExStop { ip } => format!("exstop {}", bit(ip)),
-        Packet::Mwait { hints, extensions } => format!("mwait {hints:x} {extensions:x}"),
-        // libipt takes bit 3 for the hardware flag; the manual, perf and iptr say bit 7.
-        Packet::Pwre { state, sub_state, .. } => format!("pwre {state} {sub_state}"),
-        Packet::Pwrx { last, deepest, reason } => format!("pwrx {last} {deepest} {}", reason & 1 | reason >> 1 & 2 | reason >> 1 & 4),
-        Packet::Ptw { payload, wide, ip } => format!("ptw {} {payload:x} {}", bit(wide), bit(ip)),
-        Packet::Cfe { kind, vector, ip } if newest() => format!("cfe {kind} {vector} {}", bit(ip)),
-        // libipt keeps five of the six bits.
-        Packet::Evd { kind, payload } if newest() => format!("evd {} {payload:x}", kind & 0x1f),
-        Packet::Trig { triggers, ip, multiple, instructions } if newest() => {
-            format!("trig {triggers} {} {} {}", bit(ip), bit(multiple), instructions.map_or(-1, i32::from))
-        }
-        // libipt does not know them, and takes the rest of the bytes differently.
-        Packet::ModeOther(_) | Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Bep { .. } | Packet::Cfe { .. } | Packet::Evd { .. } | Packet::Trig { .. } => return None,
-    })
-}
-
 fn newest() -> bool {
     std::env::var("MGZ_LIBIPT_CFLAGS").is_ok_and(|flags| flags.contains("NEW_PACKETS"))
 }
 
-/// Our packets in the driver's words; `false` if we met one that libipt does not know.
-fn ours(bytes: &[u8]) -> (Vec<String>, bool) {
-    let mut lines = Vec::new();
-    let mut at = 0;
-    loop {
-        match decode(&bytes[at..], None) {
-            Ok((packet, len)) => {
-                let Some(name) = name(&packet) else { return (lines, false) };
-                lines.push(format!("{at} {len} {name}"));
-                at += len;
-            }
-            Err(mut fault) => {
-                let later = matches!(bytes[at..], [0xd9, ..] | [0x02, 0x13 | 0x53, ..]) && !newest();
-                if later || matches!(bytes[at..], [0x02, 0x63 | 0x33 | 0xb3, ..]) {
-                    return (lines, false);
-                }
-                // At the end, libipt does not look whether what is there of a PSB can be one.
-                if bytes[at..].starts_with(&[0x02, 0x82]) && bytes.len() - at < 16 {
-                    fault = Fault::Cut;
-                }
-                lines.push(format!("{at} end {}", if fault == Fault::Cut { "eos" } else { "bad" }));
-                return (lines, true);
-            }
-        }
-    }
-}
-
 /// Bytes that are mostly packets.
-fn noise(random: &mut Random) -> Vec<u8> {
+pub fn noise(random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..random.below(40) {
         match random.below(6) {
@@ -157,7 +82,7 @@ fn packets_of_arbitrary_bytes_are_those_that_libipt_sees() {
         let text = run(&driver, "packets", &streams);
         let mut lines = text.lines();
         for stream in &streams {
-            let (mine, known) = ours(stream);
+            let (mine, known) = words::packets(stream, newest());
             let mut theirs = Vec::new();
             for line in lines.by_ref() {
                 theirs.push(line);

@@ -9,6 +9,7 @@
 mod encode;
 mod file;
 mod libipt;
+mod words;
 
 use encode::{Encoder, Place, Random, Style, Write, writes};
 use file::{Kind, PerfFile};
@@ -414,5 +415,60 @@ fn the_real_capture_reads_as_perf_reads_it() {
             assert_eq!(mine, their, "row {at}");
             assert!(time.abs_diff(*their_time) < 1000, "row {at}: {time} and {their_time}");
         }
+    }
+}
+
+/// The seeds of the fuzz targets `pt_packets` and `perfdata`: `cargo test … --test pt seeds -- --ignored` makes them anew.
+#[test]
+#[ignore = "writes into fuzz/seeds"]
+fn seeds() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
+    let put = |target: &str, name: &str, bytes: &[u8]| {
+        let folder = folder.join(target);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join(name), bytes).expect("written");
+    };
+    let mut random = Random(20);
+    let styles = [
+        ("all", Style { psb_every: 300, ..ALL }),
+        ("tsc", Style { psb_every: 300, mtc: false, cyc: false, ..ALL }),
+        ("untimed", Style { psb_every: 300, tsc: false, mtc: false, cyc: false, fup: true }),
+        ("no-ips", Style { psb_every: 300, fup: false, ..ALL }),
+    ];
+    for (name, style) in styles {
+        put("pt_packets", name, &stream(&mut random, style, 60, true).bytes);
+    }
+    for n in 0..12 {
+        let mut bytes = mgz_collector::pt::packet::PSB.to_vec();
+        for _ in 0..5 {
+            bytes.extend_from_slice(&libipt::noise(&mut random));
+        }
+        put("pt_packets", &format!("noise-{n}"), &bytes);
+    }
+    let encoder = stream(&mut random, Style { psb_every: 300, ..ALL }, 120, true);
+    let mut samples = PerfFile::new(Kind::Samples, 2, (true, true, true));
+    samples.comm(1000, 1000, 1);
+    samples.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
+    samples.start(1000, 1000, 3, 0, 0);
+    samples.switch(false, 1000, 1000, 4, 0);
+    for place in ends(&encoder.places, 400) {
+        samples.sample(&encoder.bytes[place.end.saturating_sub(700)..place.end], 0, 1000, 1000, place.write.tsc, 0);
+    }
+    samples.round();
+    let mut threads = PerfFile::new(Kind::PerThread, 2, (true, true, true));
+    threads.start(1000, 1001, 3, u32::MAX, 1);
+    threads.aux(0, encoder.bytes.len() as u64, 5, 1000, 1001, 1_000_000, 0, 1);
+    let middle = encoder.bytes.len() / 2;
+    threads.auxtrace(&encoder.bytes[..middle], 0, 1, 1001, u32::MAX);
+    threads.auxtrace(&encoder.bytes[middle..], middle as u64, 1, 1001, u32::MAX);
+    let mut cpus = PerfFile::new(Kind::PerCpu, 1, (true, false, false));
+    cpus.switch(false, 1000, 1000, 4, 0);
+    cpus.switch(true, 1000, 1000, 900_000, 0);
+    cpus.aux(0, encoder.bytes.len() as u64, 0, 1000, 1000, 1, 0, 0);
+    cpus.auxtrace(&encoder.bytes, 0, 0, u32::MAX, 0);
+    for (name, file) in [("samples", samples), ("threads", threads), ("cpus", cpus)] {
+        put("perfdata", name, &file.finish());
+        put("perfdata", &format!("{name}-pipe"), &file.finish_pipe());
+        put("perfdata", &format!("{name}-packed"), &file.finish_compressed());
     }
 }
