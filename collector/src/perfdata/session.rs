@@ -75,6 +75,16 @@ pub struct FullStream<'a> {
     pub thread: Option<u32>,
     /// Which thread wrote what: `(end offset, start offset, pid, tid)`, by AUX records of per-thread events.
     pub writers: Vec<(u64, u64, u32, u32)>,
+    /// Offsets behind which the kernel says that data is missing, ascending.
+    pub cuts: Vec<u64>,
+}
+
+impl FullStream<'_> {
+    /// The thread that wrote the byte at this offset, where AUX records tell.
+    pub fn writer(&self, at: u64) -> Option<(u32, u32)> {
+        let n = self.writers.partition_point(|(end, ..)| *end <= at);
+        self.writers.get(n).filter(|(_, start, ..)| *start <= at).map(|&(_, _, pid, tid)| (pid, tid))
+    }
 }
 
 /// Counts of what was lost or not understood in the file, as opposed to in PT data.
@@ -150,6 +160,7 @@ struct Reader<'a> {
     place: Option<IdPlace>,
     info: Option<Vec<u64>>,
     writers: Vec<(Stream, u64, u64, u32, u32)>,
+    cuts: Vec<(Stream, u64)>,
     number: u32,
     clock_seen: bool,
 }
@@ -173,6 +184,7 @@ impl<'a> Session<'a> {
             place: None,
             info: None,
             writers: Vec::new(),
+            cuts: Vec::new(),
             number: 0,
             clock_seen: false,
         };
@@ -399,6 +411,11 @@ impl<'a> Reader<'a> {
         loss.aux_partial += flags >> 2 & 1;
         let who = self.identity(record);
         let counter = who.id.and_then(|id| self.counters.get(&id)).copied().unwrap_or_default();
+        if let Some(buffer) = counter.buffer
+            && flags & 5 != 0
+        {
+            self.cuts.push((Stream::Buffer(buffer), offset.saturating_add(size)));
+        }
         // Only events that follow a thread (and its children) stop with it, so that the record is its own.
         if let (Some(buffer), Some(_), Some((pid, tid))) = (counter.buffer, counter.thread, who.task) {
             self.writers.push((Stream::Buffer(buffer), offset, offset.saturating_add(size), pid, tid));
@@ -478,8 +495,14 @@ impl<'a> Reader<'a> {
                 full.writers.push((to, from, pid, tid));
             }
         }
+        for (stream, at) in std::mem::take(&mut self.cuts) {
+            if let Some(full) = self.session.full.get_mut(&stream) {
+                full.cuts.push(at);
+            }
+        }
         for full in self.session.full.values_mut() {
             full.writers.sort_unstable();
+            full.cuts.sort_unstable();
         }
         for list in self.session.switches.values_mut() {
             list.sort_by_key(|(time, ..)| *time);

@@ -83,17 +83,25 @@ pub struct Ptwrites<'a> {
     /// Payload and offset of a PTW whose FUP is to come.
     pending: Option<(u64, usize)>,
     loss: Loss,
+    /// See [`Ptwrites::last_loss`].
+    last_loss: usize,
 }
 
 impl<'a> Ptwrites<'a> {
     /// Reads `bytes` with a clock of these settings.
     pub fn new(bytes: &'a [u8], settings: ClockSettings) -> Self {
-        Ptwrites { packets: Packets::new(bytes), clock: Clock::new(settings), last_ip: LastIp::default(), pending: None, loss: Loss::default() }
+        Ptwrites { packets: Packets::new(bytes), clock: Clock::new(settings), last_ip: LastIp::default(), pending: None, loss: Loss::default(), last_loss: 0 }
     }
 
     /// What was lost so far.
     pub fn loss(&self) -> Loss {
         self.loss
+    }
+
+    /// Offset behind the last place where a `ptwrite` may be missing (skipped bytes, an overflow, a torn pair); 0 if there
+    /// is none so far. It has changed where the `ptwrite` just read does not directly follow the one before.
+    pub fn last_loss(&self) -> usize {
+        self.last_loss
     }
 
     /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
@@ -129,8 +137,12 @@ impl<'a> Ptwrites<'a> {
         }
     }
 
-    fn tear(&mut self) {
-        self.loss.torn += u64::from(self.pending.take().is_some());
+    /// The packet that ends at `end` is not what a waiting PTW needs.
+    fn tear(&mut self, end: usize) {
+        if self.pending.take().is_some() {
+            self.loss.torn += 1;
+            self.last_loss = end;
+        }
     }
 }
 
@@ -156,12 +168,16 @@ impl Ptwrites<'_> {
                 Step::Gap(gap) => {
                     let bytes = (gap.to - gap.from) as u64;
                     match gap.reason {
-                        GapReason::BeforePsb => self.loss.before_psb_bytes += bytes,
+                        GapReason::BeforePsb => {
+                            self.loss.before_psb_bytes += bytes;
+                            self.last_loss = gap.to;
+                        }
                         GapReason::Cut => self.loss.cut_bytes += bytes,
                         GapReason::BadPacket => {
                             self.loss.bad_packets += 1;
                             self.loss.bad_bytes += bytes;
-                            self.tear();
+                            self.tear(gap.to);
+                            self.last_loss = gap.to;
                         }
                     }
                     continue;
@@ -169,7 +185,7 @@ impl Ptwrites<'_> {
             };
             match packet {
                 Packet::Ptw { payload, ip, .. } => {
-                    self.tear();
+                    self.tear(end);
                     if !ip {
                         return Some(Ptwrite { ip: None, payload, tsc: self.clock.tsc(), start, end });
                     }
@@ -178,7 +194,7 @@ impl Ptwrites<'_> {
                 Packet::Fup(ip) => {
                     let ip = self.last_ip.update(ip);
                     if ip.is_none() {
-                        self.tear();
+                        self.tear(end);
                     }
                     if let Some((payload, start)) = self.pending.take() {
                         return Some(Ptwrite { ip, payload, tsc: self.clock.tsc(), start, end });
@@ -186,19 +202,20 @@ impl Ptwrites<'_> {
                 }
                 _ if packet.is_timing() => self.clock.update(&packet),
                 Packet::Psb => {
-                    self.tear();
+                    self.tear(end);
                     self.last_ip = LastIp::default();
                 }
                 Packet::Tip(ip) | Packet::TipPge(ip) | Packet::TipPgd(ip) => {
-                    self.tear();
+                    self.tear(end);
                     self.last_ip.update(ip);
                 }
                 Packet::Ovf => {
-                    self.tear();
+                    self.tear(end);
+                    self.last_loss = end;
                     self.loss.overflows += 1;
                     self.clock.update(&packet);
                 }
-                _ => self.tear(),
+                _ => self.tear(end),
             }
         }
         self.loss.torn_at_end += u64::from(self.pending.take().is_some());

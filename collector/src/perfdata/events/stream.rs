@@ -1,0 +1,193 @@
+//! Full traces: a stream in pieces, put together and cut at PSBs.
+
+use super::super::session::{FullStream, Session, Stream};
+use super::{BATCH, Event, Totals, Unit, time, window, with_process};
+use crate::pt::{Ptwrites, estimate_unsynchronised, find_psb};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// A full trace is decoded in parts of about this size.
+const PART: usize = 1 << 20;
+
+/// Bytes of a stream that are being put together, with the pieces they came from.
+#[derive(Default)]
+struct Assembly {
+    bytes: Vec<u8>,
+    /// Stream offset of the first byte.
+    start: u64,
+    /// Offsets in `bytes` from which on they belong to a piece.
+    numbers: Vec<(usize, u32)>,
+    /// Some byte before was handed on, so that the first is a PSB's.
+    synchronised: bool,
+}
+
+/// What the parts of one stream share.
+struct Context<'s, 'a, T> {
+    session: &'s Session<'a>,
+    stream: Stream,
+    full: &'s FullStream<'a>,
+    work: &'s (dyn Fn(Vec<Event>) -> T + Sync),
+}
+
+/// Reads a full trace's stream.
+pub fn all<T: Send>(
+    session: &Session<'_>,
+    stream: Stream,
+    full: &FullStream<'_>,
+    work: &(dyn Fn(Vec<Event>) -> T + Sync),
+    totals: &mut Totals,
+    sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let context = Context { session, stream, full, work };
+    let mut assembly = Assembly::default();
+    let mut expected = None;
+    for piece in &full.pieces {
+        totals.samples += 1;
+        totals.bytes += piece.bytes.len() as u64;
+        let mut bytes = piece.bytes;
+        let mut offset = piece.offset;
+        match expected {
+            Some(end) if offset < end => {
+                // Read twice: by the offset it is known exactly what.
+                let twice = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
+                totals.overlaps += 1;
+                totals.overlap_bytes += twice as u64;
+                bytes = &bytes[twice..];
+                offset = offset.saturating_add(twice as u64);
+            }
+            Some(end) if offset > end => {
+                totals.holes += 1;
+                context.flush(&mut assembly, true, totals, sink)?;
+                assembly = Assembly::default();
+            }
+            _ => {}
+        }
+        expected = Some(expected.unwrap_or(0).max(offset.saturating_add(bytes.len() as u64)));
+        if assembly.bytes.is_empty() {
+            assembly.start = offset;
+        }
+        assembly.numbers.push((assembly.bytes.len(), piece.number));
+        assembly.bytes.extend_from_slice(bytes);
+        if assembly.bytes.len() >= BATCH {
+            context.flush(&mut assembly, false, totals, sink)?;
+        }
+    }
+    context.flush(&mut assembly, true, totals, sink)
+}
+
+/// Cuts for [`Ptwrites`] in `bytes[..end]`: each begins at a PSB, but for the first.
+fn cuts(bytes: &[u8], end: usize) -> Vec<Range<usize>> {
+    let mut cuts = Vec::new();
+    let mut from = 0;
+    while from < end {
+        let to = find_psb(bytes, from.saturating_add(PART)).filter(|&at| at < end).unwrap_or(end);
+        cuts.push(from..to);
+        from = to;
+    }
+    cuts
+}
+
+/// Offset of the last PSB.
+fn last_psb(bytes: &[u8]) -> Option<usize> {
+    let mut span = 4096;
+    loop {
+        let from = bytes.len().saturating_sub(span);
+        let mut last = None;
+        let mut at = from;
+        while let Some(found) = find_psb(bytes, at) {
+            last = Some(found);
+            at = found + 16;
+        }
+        if last.is_some() || from == 0 {
+            return last;
+        }
+        span = span.saturating_mul(2);
+    }
+}
+
+impl<T: Send> Context<'_, '_, T> {
+    /// Decodes what was put together; keeps the bytes from the last PSB on, unless it is the end.
+    fn flush(&self, assembly: &mut Assembly, end: bool, totals: &mut Totals, sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>) -> std::io::Result<()> {
+        let len = assembly.bytes.len();
+        // A PSB may be cut itself, so it must not be looked for in the last bytes.
+        let until = if end { len } else { last_psb(&assembly.bytes).filter(|&at| at > 0).unwrap_or(0) };
+        if until == 0 {
+            return Ok(());
+        }
+        let parts = cuts(&assembly.bytes, until);
+        let this = &*assembly;
+        let results: Vec<_> = parts
+            .par_iter()
+            .map(|part| {
+                let (events, lost_after, counts) = self.part(this, part.clone(), end && part.end == len);
+                let continues = this.synchronised || part.start > 0;
+                (Unit { stream: self.stream, continues, lost_after, data: (self.work)(events) }, counts)
+            })
+            .collect();
+        for (unit, counts) in results {
+            *totals += counts;
+            sink(unit)?;
+        }
+        assembly.bytes.drain(..until);
+        assembly.start = assembly.start.saturating_add(until as u64);
+        assembly.synchronised = true;
+        let number = assembly.numbers.iter().rev().find(|(from, _)| *from <= until).map(|(_, number)| *number);
+        assembly.numbers.retain(|(from, _)| *from > until);
+        assembly.numbers.iter_mut().for_each(|(from, _)| *from -= until);
+        if let Some(number) = number {
+            assembly.numbers.insert(0, (0, number));
+        }
+        Ok(())
+    }
+
+    fn part(&self, assembly: &Assembly, part: Range<usize>, last: bool) -> (Vec<Event>, bool, Totals) {
+        let (session, full) = (self.session, self.full);
+        let bytes = &assembly.bytes[part.clone()];
+        let mut totals = Totals::default();
+        let mut events = Vec::new();
+        let mut ptwrites = Ptwrites::new(bytes, session.clock);
+        // Both wrap in files that are nonsense only.
+        let position = |at: usize| assembly.start.wrapping_add((part.start + at) as u64);
+        let mut cuts = full.cuts[full.cuts.partition_point(|&cut| cut <= position(0))..].iter().copied().peekable();
+        let (mut told, mut lost) = (0, false);
+        window::for_each(&mut ptwrites, |ptwrite, last_loss| {
+            lost |= last_loss > told;
+            told = told.max(last_loss);
+            while cuts.next_if(|&cut| cut < position(ptwrite.end)).is_some() {
+                lost = true;
+            }
+            let time = time(session, ptwrite.tsc);
+            let by_time = || full.cpu.zip(time).and_then(|(cpu, time)| session.thread_at(cpu, time));
+            let task = if let Some(tid) = full.thread {
+                Some((0, tid))
+            } else if full.writers.is_empty() {
+                by_time()
+            } else {
+                let (first, last) = (full.writer(position(ptwrite.start)), full.writer(position(ptwrite.end - 1)));
+                if first != last {
+                    totals.torn_by_switch += 1;
+                    lost = true;
+                    return;
+                }
+                first.or_else(by_time)
+            };
+            let (pid, tid) = with_process(session, task.unwrap_or((0, 0)));
+            let at = assembly.numbers.partition_point(|(from, _)| *from < part.start + ptwrite.end).saturating_sub(1);
+            let sample = assembly.numbers.get(at).map_or(0, |(_, number)| *number);
+            let after_loss = std::mem::take(&mut lost);
+            events.push(Event { sample, pid, tid, after_loss, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
+        });
+        lost |= ptwrites.last_loss() > told || cuts.next_if(|&cut| cut <= position(bytes.len())).is_some();
+        totals.loss = ptwrites.loss();
+        lost |= totals.loss.torn_at_end > 0;
+        if !last {
+            // A PSB follows, which ends a pair as anything else does.
+            totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
+        }
+        if !assembly.synchronised && part.start == 0 {
+            totals.before_psb_ptwrites = estimate_unsynchronised(&bytes[..totals.loss.before_psb_bytes as usize]).0;
+        }
+        totals.events = events.len() as u64;
+        (events, lost, totals)
+    }
+}
