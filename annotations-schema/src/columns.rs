@@ -295,7 +295,8 @@ impl Sidecar {
         }
         self.check_regions()?;
         for (i, p) in self.ptwrites.iter().enumerate() {
-            if !within(p.record, self.records.len()) {
+            let fits = self.records.get(p.record as usize).is_some_and(|r| p.part < crate::sidecar::ptwrites(r.slots));
+            if !fits {
                 return bad("ptwrite", i);
             }
         }
@@ -429,6 +430,13 @@ mod tests {
         outside.regions[0].site_count = 0;
         let error = Sidecar::from_bytes(&outside.to_bytes().unwrap()).unwrap_err();
         assert!(error.to_string().contains("site 0 is not among"), "{error}");
+    }
+
+    #[test]
+    fn a_part_that_its_record_does_not_have_is_refused() {
+        let with = |part| Sidecar { ptwrites: vec![PtWrite { ip: 0x9004, record: 0, part }], records: vec![Record { slots: 3, ..Record::default() }], ..small() };
+        assert!(Sidecar::from_bytes(&with(4).to_bytes().unwrap()).is_ok());
+        assert!(matches!(Sidecar::from_bytes(&with(5).to_bytes().unwrap()), Err(SidecarError::Damaged(_))));
     }
 
     #[test]

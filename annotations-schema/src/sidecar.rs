@@ -172,8 +172,8 @@ crate::columns::table! {
     Record {
         /// Region index.
         region: u32,
-        /// Number of slots (16 bytes each) that it takes in the ring (soft flavour); in the PT flavour
-        /// the number of `ptwrite`s.
+        /// Number of slots of 16 bytes that it takes, in either flavour. In the PT flavour it is written by
+        /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
         slots: u32,
         /// Soft: link-time clone address of the store of the id. PT: of the (first) `ptwrite`.
         clone_ip: u64,
@@ -190,15 +190,15 @@ crate::columns::table! {
         ip: u64,
         /// Module-local record number.
         record: u32,
-        /// Which of the record's payloads.
+        /// Which part of the record: 0 is the payload of its first slot; parts 2k-1 and 2k are the low and the high eight bytes
+        /// of its k-th raw slot. They are written in this order.
         part: u32,
     }
 }
 
 crate::columns::table! {
     /// How the lanes of a gather lie in its record: payload 0 is the operand's base register plus
-    /// displacement; the raw bytes that follow (soft: 16 per slot, PT: 8 per `ptwrite`) are the index
-    /// vector, then the mask vector.
+    /// displacement; the raw slots that follow (16 bytes each) hold the index vector, then the mask vector.
     Gather {
         /// Site id.
         site: u32,
@@ -244,6 +244,11 @@ crate::columns::table! {
     }
 }
 
+/// Number of `ptwrite`s that write a record of this many slots: one for the first, two for each further one.
+pub const fn ptwrites(slots: u32) -> u32 {
+    2 * slots.saturating_sub(1) + 1
+}
+
 /// The JSON header.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -264,6 +269,9 @@ pub struct Header {
     pub id_first: u32,
     /// Number of record ids.
     pub id_count: u32,
+    /// Link-time address minus file offset of the clone (and of the file's first byte): what a mapping's address and file
+    /// offset say of the load bias follows from it.
+    pub base: u64,
     /// The instrumentation report (see `mgz-instrument --format json`).
     pub report: serde_json::Value,
     /// Columns in the file.

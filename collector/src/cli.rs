@@ -16,7 +16,8 @@ Examples:
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
   mgz-record --probe                      what this machine can record, and what to do about the rest
-  mgz-record --import perf.data --raw     the ptwrites of an Intel PT recording made with perf
+  mgz-record --import perf.data -o t      a trace from an Intel PT recording made with perf
+  mgz-record --import perf.data --raw     the ptwrites of one
   mgz-analyze trace                       what the loads do
 
 Records memory accesses of programs that mgz-instrument has prepared.
@@ -84,9 +85,13 @@ pub struct Cli {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
     pub recover: Option<PathBuf>,
 
-    /// Read a perf.data file with Intel PT data (- for standard input) instead of running a program
-    #[arg(long, value_name = "FILE", requires = "import_form", conflicts_with_all = ["program", "hot", "recover"])]
+    /// Make a trace of a perf.data file with Intel PT data (- for standard input) instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "hot", "recover", "mode", "no_aslr"])]
     pub import: Option<PathBuf>,
+
+    /// Sidecars of the imported recording's programs, where they do not lie beside them
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "import", conflicts_with = "import_form")]
+    pub annotations: Vec<PathBuf>,
 
     /// Print every ptwrite of the imported file: sample, time_ns, tid, ip, payload
     #[arg(long, group = "import_form", requires = "import", conflicts_with = "program")]
@@ -218,7 +223,9 @@ mod tests {
         let parse = |args: &[&str]| Cli::try_parse_from([&["mgz-record"], args].concat());
         assert!(parse(&["--import", "perf.data", "--raw"]).is_ok_and(|cli| cli.raw && !cli.packets));
         assert!(parse(&["--import", "-", "--packets"]).is_ok_and(|cli| cli.packets));
-        for bad in [&["--import", "x"][..], &["--raw", "--", "x"], &["--import", "x", "--raw", "--packets"], &["--probe", "--", "x"]] {
+        assert!(parse(&["--import", "x", "--annotations", "a", "b", "-o", "t"]).is_ok_and(|cli| cli.annotations.len() == 2));
+        assert!(parse(&["--import", "x"]).is_ok());
+        for bad in [&["--annotations", "x"][..], &["--import", "x", "--annotations", "a", "--raw"], &["--raw", "--", "x"], &["--import", "x", "--raw", "--packets"], &["--probe", "--", "x"]] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

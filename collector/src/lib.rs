@@ -11,6 +11,7 @@ pub mod convert;
 pub mod drain;
 pub mod driver;
 pub mod hot;
+pub mod import;
 pub mod liveness;
 pub mod manifest;
 pub mod modules;

@@ -195,7 +195,8 @@ fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
     Ok(Instrumented { path: path.to_owned(), note, sidecar })
 }
 
-fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
+/// Where the sidecar of an instrumented file should be.
+pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
     if note.sidecar_path != 0 {
         if let Some(bytes) = dynamic::string_at(path, note.sidecar_path) {
             return PathBuf::from(OsString::from_vec(bytes));

@@ -113,7 +113,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     Ok(exit_status(outcome.status))
 }
 
-fn report(manifest: &Manifest, trace: &Path, format: Format) {
+/// Prints the problems and the line at the end.
+pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
     use std::io::Write;
     let shown = trace.display().to_string();
     let mut text = String::new();
@@ -132,9 +133,9 @@ fn report(manifest: &Manifest, trace: &Path, format: Format) {
 }
 
 /// A trace in the making.
-struct Session {
-    folder: Folder,
-    manifest: Manifest,
+pub(crate) struct Session {
+    pub(crate) folder: Folder,
+    pub(crate) manifest: Manifest,
 }
 
 impl Session {
@@ -211,7 +212,7 @@ impl Session {
     }
 
     /// Turns the spill files into columns, unless they are to stay.
-    fn convert(&mut self, cli: &Cli) {
+    pub(crate) fn convert(&mut self, cli: &Cli) {
         if cli.keep_spill {
             return;
         }
@@ -279,7 +280,7 @@ impl Session {
     }
 
     /// Writes the last manifest and removes what is no longer needed.
-    fn finish(&mut self) -> std::io::Result<()> {
+    pub(crate) fn finish(&mut self) -> std::io::Result<()> {
         if self.manifest.state == "running" {
             self.manifest.state = if self.manifest.problems.is_empty() { "complete" } else { "partial" }.into();
         }

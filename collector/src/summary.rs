@@ -52,6 +52,11 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         (Some(exact), _) => {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
+        // An import knows only how often a sample was taken.
+        (None, Some(estimate)) if t.records_executed == 0 => {
+            let _ = write!(line, "~{} loads executed in all code (a sample every {} of them), ", count(estimate), count(manifest.period as f64));
+        }
+        (None, None) if t.records_executed == 0 && t.records_kept > 0 => line.push_str("loads executed unknown, "),
         (None, Some(estimate)) => {
             let basis = format!("{} records × the {:.2} loads per record in the windows", count(t.records_executed as f64), estimate / (t.records_executed.max(1)) as f64);
             let _ = write!(line, "~{} loads executed ({basis}), ", count(estimate));
@@ -132,6 +137,12 @@ mod tests {
         let line = text(&m, "trace");
         assert!(line.contains("~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"), "{line}");
         assert!(line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"), "{line}");
+        m.totals.records_executed = 0;
+        m.totals.records_kept = 500;
+        m.period = 100;
+        assert!(text(&m, "trace").contains("~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"));
+        m.totals.loads_executed_estimate = None;
+        assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
         m.program_status.clear();
         m.state = "interrupted".into();
         assert!(text(&m, "trace").starts_with("mgz-record: interrupted: ") && text(&m, "trace").ends_with("4.00 KiB in trace"), "nothing is known of the program's end");

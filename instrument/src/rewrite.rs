@@ -5,7 +5,7 @@
 
 use crate::annotate::{self, Entry, Strings};
 use crate::elf::read::{Elf, R_IRELATIVE, R_RELATIVE};
-use crate::elf::write::{Image, assemble};
+use crate::elf::write::{self, Image, assemble};
 use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
@@ -208,6 +208,7 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
         flavour: if options.flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
         id_first,
         id_count: placed.record_count,
+        base: write::base(elf)?,
         ..Header::default()
     };
     report.sized(&placed, &sidecar);

@@ -81,7 +81,8 @@ impl AddAssign for Totals {
 pub struct Unit<T> {
     /// The stream it comes from.
     pub stream: Stream,
-    /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has nothing lost behind its last.
+    /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has nothing lost behind its
+    /// last (where no unit is before: it is the first of the recording).
     pub continues: bool,
     /// Something may be missing behind its last `ptwrite`.
     pub lost_after: bool,

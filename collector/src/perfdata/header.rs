@@ -1,6 +1,6 @@
 //! File header and event attributes.
 
-use super::{PerfDataError, array, u32_at, u64_at};
+use super::{PerfDataError, array, text, u32_at, u64_at};
 use std::ops::Range;
 
 /// `PERF_SAMPLE_*` bits that matter here.
@@ -40,6 +40,8 @@ pub struct Attr {
     pub pmu: u32,
     /// PMU-specific event.
     pub config: u64,
+    /// Events from one sample to the next, or samples a second.
+    pub period: u64,
     /// Fields of samples ([`bits`]).
     pub sample_type: u64,
     /// Layout of counter values.
@@ -61,6 +63,7 @@ impl Attr {
         Attr {
             pmu: u32_at(bytes, 0).unwrap_or(0),
             config: word(8),
+            period: word(16),
             sample_type: word(24),
             read_format: word(32),
             flags: word(40),
@@ -68,6 +71,11 @@ impl Attr {
             regs_user: word(80),
             regs_intr: word(96),
         }
+    }
+
+    /// Whether `period` is a frequency.
+    pub fn is_frequency(&self) -> bool {
+        self.flags >> 10 & 1 == 1
     }
 
     /// Whether records other than samples end with an identity.
@@ -94,13 +102,41 @@ pub struct Layout {
     pub events: Vec<Event>,
     /// The build id section.
     pub build_ids: Range<usize>,
+    /// Other sections, by [`feature`].
+    pub features: Vec<(u32, Range<usize>)>,
     /// perf was stopped before it completed the header, or the file was cut.
     pub incomplete: bool,
 }
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const PIPE_HEADER: u64 = 16;
-const FEATURE_BUILD_ID: u32 = 2;
+
+/// Sections that perf writes behind the records (pipe form: in records).
+pub mod feature {
+    #![allow(missing_docs, reason = "the names are perf's")]
+    pub const BUILD_ID: u32 = 2;
+    pub const HOSTNAME: u32 = 3;
+    pub const CPUDESC: u32 = 8;
+    pub const CMDLINE: u32 = 11;
+}
+
+/// The strings of a section: one, or (command line) a number of them.
+pub fn strings(id: u32, section: &[u8]) -> Vec<String> {
+    let mut at = 0;
+    let mut count = 1;
+    if id == feature::CMDLINE {
+        count = u32_at(section, 0).unwrap_or(0);
+        at = 4;
+    }
+    let mut out = Vec::new();
+    for _ in 0..count {
+        let Some(length) = u32_at(section, at) else { break };
+        let Some(bytes) = usize::try_from(length).ok().and_then(|l| section.get(at + 4..at.checked_add(4)?.checked_add(l)?)) else { break };
+        out.push(text(bytes));
+        at += 4 + bytes.len();
+    }
+    out
+}
 
 /// Reads the header of either form.
 pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
@@ -133,18 +169,22 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
         events.push(Event { attr: Attr::read(fields), ids });
     }
     let mut build_ids = 0..0;
+    let mut features = Vec::new();
     if data.is_empty() && data.start > 0 {
         // perf fills the size in when it ends.
         incomplete = true;
         data.end = bytes.len();
     } else if !incomplete {
         let set = word(72)?;
-        if set >> FEATURE_BUILD_ID & 1 == 1 {
-            let before = (set & ((1 << FEATURE_BUILD_ID) - 1)).count_ones() as usize;
-            build_ids = section(data.end + 16 * before).map(|(range, _)| range).unwrap_or(0..0);
+        for (place, id) in (0..64).filter(|id| set >> id & 1 == 1).enumerate() {
+            let Ok((range, _)) = section(data.end + 16 * place) else { break };
+            match id {
+                feature::BUILD_ID => build_ids = range,
+                _ => features.push((id, range)),
+            }
         }
     }
-    Ok(Layout { data, events, build_ids, incomplete })
+    Ok(Layout { data, events, build_ids, features, incomplete })
 }
 
 #[cfg(test)]
@@ -157,6 +197,9 @@ mod tests {
         assert!(matches!(layout(b"\x7fELF....more"), Err(PerfDataError::NotPerfData)));
         assert!(matches!(layout(b"2ELIFREP"), Err(PerfDataError::ByteOrder)));
         assert!(matches!(layout(b"PERFILE2"), Err(PerfDataError::Damaged(_))));
+        assert_eq!(strings(feature::HOSTNAME, b"\x08\0\0\0host\0\0\0\0"), ["host"]);
+        assert_eq!(strings(feature::CMDLINE, b"\x02\0\0\0\x04\0\0\0perf\x04\0\0\0-a\0\0"), ["perf", "-a"]);
+        assert_eq!(strings(feature::CMDLINE, b"\xff\xff\xff\xff\xff\xff\xff\xffxx"), [""; 0]);
         let pipe = layout(b"PERFILE2\x10\0\0\0\0\0\0\0rest").unwrap();
         assert_eq!(pipe.data, 16..20);
     }

@@ -34,6 +34,7 @@ pub mod kind {
     pub const AUXTRACE: u32 = 71;
     pub const AUXTRACE_ERROR: u32 = 72;
     pub const TIME_CONV: u32 = 79;
+    pub const HEADER_FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const COMPRESSED2: u32 = 83;
 }

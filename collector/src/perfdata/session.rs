@@ -1,6 +1,6 @@
 //! One pass over a file: PT data, clocks, threads, mappings.
 
-use super::header::{self, Attr, Event};
+use super::header::{self, Attr, Event, bits, feature};
 use super::records::{Bytes, Record, Records, kind};
 use super::sample::{self, IdPlace, Identity};
 use super::space::{Mapping, Spaces};
@@ -118,6 +118,28 @@ pub struct FileLoss {
     pub noted_errors: u64,
 }
 
+/// What made the kernel take AUX samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
+    pub trigger: &'static str,
+    /// Of these, from one sample to the next; 0 if the kernel adapted it.
+    pub period: u64,
+}
+
+impl Sampling {
+    fn of(attr: &Attr) -> Sampling {
+        const SOFTWARE: u32 = 1;
+        let trigger = match (attr.pmu, attr.config) {
+            (SOFTWARE, 0 | 1) => "cpu-clock",
+            // MEM_UOPS_RETIRED.ALL_LOADS and MEM_INST_RETIRED.ALL_LOADS have the same number on all cores with PT.
+            (pmu, config) if pmu != SOFTWARE && config & 0xffff == 0x81d0 => "loads",
+            _ => "events",
+        };
+        Sampling { trigger, period: if attr.is_frequency() { 0 } else { attr.period } }
+    }
+}
+
 /// A perf.data file, read.
 #[derive(Debug, Default)]
 pub struct Session<'a> {
@@ -139,6 +161,14 @@ pub struct Session<'a> {
     pub process_of: HashMap<u32, u32>,
     /// What was lost.
     pub loss: FileLoss,
+    /// What triggered AUX samples.
+    pub sampling: Option<Sampling>,
+    /// The command line of perf.
+    pub command: Vec<String>,
+    /// The machine.
+    pub host: String,
+    /// Its processor.
+    pub processor: String,
     /// Threads by CPU: `(time, pid, tid)` from which on the thread ran.
     switches: HashMap<u32, Vec<(u64, u32, u32)>>,
     snapshot: bool,
@@ -200,6 +230,9 @@ impl<'a> Session<'a> {
         for record in Records::new(file, layout.build_ids) {
             // The section's records have a header of type 0.
             reader.build_id(&record.body);
+        }
+        for (id, range) in layout.features {
+            reader.feature(id, &file[range]);
         }
         let problems = records.problems();
         let loss = &mut reader.session.loss;
@@ -339,6 +372,7 @@ impl<'a> Reader<'a> {
                 }
             }
             kind::BUILD_ID => self.build_id(body),
+            kind::HEADER_FEATURE => self.feature(u64_at(body, 0)? as u32, &body[8..]),
             _ => {}
         }
         Some(())
@@ -347,6 +381,16 @@ impl<'a> Reader<'a> {
     fn running(&mut self, who: Identity, pid: u32, tid: u32) {
         if let (Some(cpu), Some(time)) = (who.cpu, who.time) {
             self.session.switches.entry(cpu).or_default().push((time, pid, tid));
+        }
+    }
+
+    fn feature(&mut self, id: u32, section: &[u8]) {
+        let mut strings = header::strings(id, section);
+        match id {
+            feature::HOSTNAME => self.session.host = strings.pop().unwrap_or_default(),
+            feature::CPUDESC => self.session.processor = strings.pop().unwrap_or_default(),
+            feature::CMDLINE => self.session.command = strings,
+            _ => {}
         }
     }
 
@@ -384,7 +428,8 @@ impl<'a> Reader<'a> {
     fn mapping(&mut self, record: &Record<'_>) -> Option<()> {
         let body = &record.body[..];
         let time = self.identity(record).time.unwrap_or(0);
-        let (pid, start, len, offset) = (u32_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 16)?, u64_at(body, 24)?);
+        let (pid, tid, start, len, offset) = (u32_at(body, 0)?, u32_at(body, 4)?, u64_at(body, 8)?, u64_at(body, 16)?, u64_at(body, 24)?);
+        self.session.process_of.entry(tid).or_insert(pid);
         let mut build_id = None;
         let mut path = 32;
         if record.kind == kind::MMAP2 {
@@ -507,6 +552,8 @@ impl<'a> Reader<'a> {
         for list in self.session.switches.values_mut() {
             list.sort_by_key(|(time, ..)| *time);
         }
+        let sampling = self.events.iter().find(|e| e.attr.sample_type & bits::AUX != 0);
+        self.session.sampling = sampling.map(|e| Sampling::of(&e.attr));
         self.session.spaces.finish();
         Ok(self.session)
     }

@@ -31,6 +31,8 @@ enum Change {
 #[derive(Clone, Debug, Default)]
 pub struct Spaces {
     mappings: Vec<Mapping>,
+    /// When each appeared.
+    times: Vec<u64>,
     /// By process, in order of time once [`Spaces::finish`] ran.
     changes: HashMap<u32, Vec<(u64, Change)>>,
 }
@@ -42,6 +44,7 @@ impl Spaces {
     /// A mapping appeared.
     pub fn map(&mut self, pid: u32, time: u64, mapping: Mapping) {
         self.mappings.push(mapping);
+        self.times.push(time);
         self.change(pid, time, Change::Map(self.mappings.len() - 1));
     }
 
@@ -71,6 +74,33 @@ impl Spaces {
     /// All mappings that were seen.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
+    }
+
+    /// The time at which the mapping with this number appeared.
+    pub fn appeared(&self, number: usize) -> Option<u64> {
+        self.times.get(number).copied()
+    }
+
+    /// Until when (exclusive) what [`Spaces::find`] says of a process and time stays true.
+    pub fn next_change(&self, pid: u32, time: u64) -> u64 {
+        let list = self.changes.get(&pid).map_or(&[][..], Vec::as_slice);
+        list.get(list.partition_point(|(at, _)| *at <= time)).map_or(u64::MAX, |(at, _)| *at)
+    }
+
+    /// As [`Spaces::find`]; where nothing was there at that time, the first mapping that came there later. The times of
+    /// `ptwrite`s are those of the last timing packet, which may be older than the mapping that they are in.
+    pub fn find_near(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
+        self.find(pid, time, address).or_else(|| {
+            let list = self.changes.get(&pid)?;
+            let later = &list[list.partition_point(|(at, _)| *at <= time)..];
+            later.iter().find_map(|(_, change)| match *change {
+                Change::Map(number) => {
+                    let mapping = &self.mappings[number];
+                    (mapping.start..mapping.end).contains(&address).then_some(number)
+                }
+                _ => None,
+            })
+        })
     }
 
     /// The number of the mapping that held `address`. `time` is inclusive.
@@ -120,6 +150,9 @@ mod tests {
         assert_eq!(path(10, 0x1fff), Some("old"));
         assert_eq!(path(25, 0x1000), Some("new"));
         assert_eq!(path(25, 0x2000), None);
+        assert_eq!(spaces.find_near(1, 5, 0x1000).map(|n| spaces.mappings()[n].path.as_str()), Some("old"), "it came later");
+        assert_eq!((spaces.next_change(1, 5), spaces.next_change(1, 10), spaces.next_change(1, 20)), (10, 20, u64::MAX));
+        assert_eq!(spaces.appeared(0), Some(20));
         assert_eq!(spaces.find(2, 25, 0x1000), None);
     }
 

@@ -80,15 +80,18 @@ pub fn headers_len(elf: &Elf) -> usize {
     (elf.segments.len() + 4) * PHDR
 }
 
+/// Link-time address of the file's first byte.
+pub fn base(elf: &Elf) -> Result<u64, Refusal> {
+    let base = elf.loads().next().and_then(|first| first.vaddr.checked_sub(first.offset)).filter(|b| b % PAGE == 0);
+    base.ok_or_else(|| Refusal::declined("its first segment lies below the file's base address; link it with the usual layout"))
+}
+
 /// Where the segment goes: the lowest page from which on both file and memory are free, at an offset that
 /// equals its address minus the file's base. Kernels before 5.18 compute the program headers' address that
 /// way.
 pub fn place(elf: &Elf) -> Result<u64, Refusal> {
     let no_room = || Refusal::declined("no room for instrumented code: addresses up to 4 GiB are taken; link the program at a lower address");
-    let first = elf.loads().next().ok_or_else(no_room)?;
-    let base = first.vaddr.checked_sub(first.offset).filter(|b| b % PAGE == 0).ok_or_else(|| {
-        Refusal::declined("its first segment lies below the file's base address; link it with the usual layout")
-    })?;
+    let base = base(elf)?;
     let end = elf.loads().map(|s| s.vaddr + s.memsz).max().unwrap_or(0);
     let end = end.max(base.checked_add(elf.data.len() as u64).ok_or_else(no_room)?);
     let vaddr = end.checked_next_multiple_of(PAGE).ok_or_else(no_room)?;

@@ -19,6 +19,8 @@ struct Assembly {
     numbers: Vec<(usize, u32)>,
     /// Some byte before was handed on, so that the first is a PSB's.
     synchronised: bool,
+    /// It begins behind a hole.
+    behind_hole: bool,
 }
 
 /// What the parts of one stream share.
@@ -58,7 +60,7 @@ pub fn all<T: Send>(
             Some(end) if offset > end => {
                 totals.holes += 1;
                 context.flush(&mut assembly, true, totals, sink)?;
-                assembly = Assembly::default();
+                assembly = Assembly { behind_hole: true, ..Assembly::default() };
             }
             _ => {}
         }
@@ -120,7 +122,7 @@ impl<T: Send> Context<'_, '_, T> {
             .par_iter()
             .map(|part| {
                 let (events, lost_after, counts) = self.part(this, part.clone(), end && part.end == len);
-                let continues = this.synchronised || part.start > 0;
+                let continues = !this.behind_hole || this.synchronised || part.start > 0;
                 (Unit { stream: self.stream, continues, lost_after, data: (self.work)(events) }, counts)
             })
             .collect();

@@ -1,0 +1,172 @@
+//! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
+//!
+//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which record it is follows from
+//! where the program's files were mapped; which records may be joined, from what is known to be missing between them.
+//!
+//! * [`modules`]: address to record, by mappings and sidecars.
+//! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
+//! * [`parts`]: records that several `ptwrite`s write.
+//! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
+//! * [`account`]: what was kept and lost, for the manifest.
+//!
+//! The spill files are those of the software backend, so that expansion, columns and analysis are the same. Slices of one
+//! thread that directly follow each other make one sample; where something may be missing the next begins.
+
+pub mod account;
+pub mod modules;
+pub mod parts;
+pub mod resolve;
+pub mod threads;
+
+use crate::cli::Cli;
+use crate::manifest::{self, Folder};
+use crate::perfdata::events::{self, Totals};
+use crate::perfdata::import::Input;
+use crate::perfdata::{PerfDataError, Session};
+use crate::record::{self, Failure};
+use mgz_annotations_schema::spill::ThreadKey;
+use mgz_annotations_schema::trace::{Module, ModuleLoad, SPILL_DIR, Thread};
+use modules::Modules;
+use parts::Parts;
+use resolve::Slices;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use threads::{Kept, Threads};
+
+/// What came out of the PT data.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Counts over PT data.
+    pub totals: Totals,
+    /// `ptwrite`s without an address.
+    pub without_ip: u64,
+    /// `ptwrite`s at addresses that no sidecar has.
+    pub unresolved: u64,
+    /// Records that lacked one of several `ptwrite`s.
+    pub torn_records: u64,
+    /// By thread.
+    pub threads: BTreeMap<ThreadKey, Kept>,
+    /// Which mapping each process was met in, by number of the mapping.
+    pub met: BTreeSet<(u32, usize)>,
+    /// Bytes of the spill files.
+    pub spill_bytes: u64,
+}
+
+fn failure(message: impl std::fmt::Display) -> Failure {
+    Failure { status: 125, message: message.to_string() }
+}
+
+/// Imports a file into the folder `cli.output`. Returns the exit status.
+pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
+    let shown = file.display();
+    let in_file = |error: PerfDataError| failure(format!("{shown}: {error}"));
+    Folder::check(&cli.output, cli.force)?;
+    let input = Input::open(file).map_err(in_file)?;
+    let session = Session::read(&input).map_err(in_file)?;
+    let modules = Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
+    let folder = Folder::create(&cli.output, cli.force)?;
+    let _lock = folder.lock().map_err(failure)?;
+    let mut trace = record::Session { manifest: account::begin(&session), folder };
+    let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
+        enter_modules(&mut trace, &session, &modules, &outcome.met)?;
+        Ok(outcome)
+    });
+    let outcome = match done {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            trace.folder.remove();
+            return Err(failure);
+        }
+    };
+    account::enter(&mut trace.manifest, &session, &outcome);
+    let executed = account::executed(&session, &outcome);
+    // The file's pages are not needed any more.
+    drop(session);
+    drop(input);
+    trace.folder.write(&trace.manifest).map_err(|e| failure(format!("{}: the manifest cannot be written: {e}", cli.output.display())))?;
+    trace.convert(cli);
+    account::settle(&mut trace.manifest, executed);
+    let written = trace.finish();
+    record::report(&trace.manifest, &cli.output, cli.format);
+    written.map_err(|e| failure(format!("{}: the manifest could not be written: {e}", cli.output.display())))?;
+    Ok(0)
+}
+
+/// Decodes all PT data into spill files in `dir`.
+pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Outcome, Failure> {
+    let mut order: Vec<usize> = (0..session.windows.len()).collect();
+    if session.windows.iter().all(|w| w.identity.time.is_some()) {
+        // Stable: windows of one stream keep their order where their times are equal.
+        order.sort_by_key(|&n| session.windows[n].identity.time);
+    }
+    let whole = session.windows.is_empty() && !session.is_snapshot();
+    let mut threads = Threads::new(dir.to_owned(), whole);
+    let mut parts: HashMap<ThreadKey, Parts> = HashMap::new();
+    let has_parts = modules.has_parts();
+    let mut outcome = Outcome::default();
+    let work = |events: Vec<events::Event>| resolve::slices(&session.spaces, modules, &events);
+    let totals = events::for_each_unit(session, &order, &work, &mut |unit| {
+        threads.begin_unit(unit.stream, unit.continues);
+        let Slices { list, without_ip, unresolved, lost_after } = unit.data;
+        outcome.without_ip += without_ip;
+        outcome.unresolved += unresolved;
+        for slice in list {
+            outcome.met.extend(slice.mappings.iter().map(|&mapping| (slice.pid, mapping)));
+            if has_parts {
+                let key = ThreadKey { process: slice.pid, thread: slice.tid };
+                let ptwrites = |id| modules.slots(id).map_or(1, |slots| mgz_annotations_schema::sidecar::ptwrites(slots) as usize);
+                for joined in parts.entry(key).or_default().join(ptwrites, slice) {
+                    threads.push(unit.stream, &joined)?;
+                }
+            } else {
+                threads.push(unit.stream, &slice)?;
+            }
+        }
+        if unit.lost_after || lost_after {
+            threads.lose(unit.stream);
+        }
+        Ok(())
+    });
+    outcome.totals = totals.map_err(|e| failure(format!("{}: {e}", dir.display())))?;
+    for part in parts.values_mut() {
+        part.tear();
+        outcome.torn_records += part.torn;
+    }
+    (outcome.threads, outcome.spill_bytes) = threads.finish().map_err(|e| failure(format!("{}: {e}", dir.display())))?;
+    Ok(outcome)
+}
+
+/// Copies the sidecars that were used and enters the modules that processes were met in.
+fn enter_modules(trace: &mut record::Session, session: &Session<'_>, modules: &Modules, met: &BTreeSet<(u32, usize)>) -> Result<(), Failure> {
+    for &(process, number) in met {
+        let Some((placed, mapping)) = modules.placed(number).zip(session.spaces.mappings().get(number)) else { continue };
+        let Some(sidecar) = modules.sidecar(placed.sidecar) else { continue };
+        let copied = trace.folder.add_sidecar(&sidecar.path, &sidecar.id_hex);
+        let relative = copied.map_err(|e| failure(format!("{}: cannot be copied into {}: {e}", sidecar.path.display(), trace.folder.path().display())))?;
+        let module = Module {
+            path: mapping.path.clone(),
+            build_id: sidecar.build_id.clone(),
+            bias: placed.bias,
+            sidecar: relative,
+            sidecar_id: sidecar.id_hex.clone(),
+            loads: Vec::new(),
+        };
+        let load = ModuleLoad { process, begin_ns: session.spaces.appeared(number).unwrap_or(0) };
+        manifest::add_module(&mut trace.manifest, module, load);
+    }
+    Ok(())
+}
+
+/// The threads of the manifest.
+fn threads_of(outcome: &Outcome) -> Vec<Thread> {
+    let entry = |(key, kept): (&ThreadKey, &Kept)| Thread {
+        process: key.process,
+        thread: key.thread,
+        records_executed: 0,
+        records_kept: kept.slots,
+        rows: 0,
+        samples: kept.stretches,
+    };
+    outcome.threads.iter().map(entry).collect()
+}
+
