@@ -322,6 +322,22 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
     })
 }
 
+/// What a trace of the PT flavour must hold of one stepped thread: `(ip, address, size)` of each load that has a row, and the
+/// number of implied ones.
+pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u32)>, u64)> {
+    let mut sites = Sites::new(sidecar);
+    let (mut rows, mut implied) = (Vec::new(), 0);
+    for event in events.iter().filter(|e| e.kind == Kind::Clone) {
+        let (_, site) = sites.next(event.ip)?;
+        match site.flags & (SiteFlags::IMPLIED | SiteFlags::UNRECORDED) {
+            0 => rows.push((event.ip, event.value, event.size)),
+            SiteFlags::IMPLIED => implied += 1,
+            _ => {}
+        }
+    }
+    Ok((rows, implied))
+}
+
 /// Checks one thread of a PT-flavoured program: what its `ptwrite`s say must give the loads that its clones ran.
 pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);

@@ -1,7 +1,7 @@
 //! From `ptwrite`s to slots: address to record, cut into slices of one thread.
 
 use super::modules::{Modules, Placed};
-use crate::perfdata::events::Event;
+use crate::perfdata::events::{Before, Event};
 use crate::perfdata::space::Spaces;
 use mgz_annotations_schema::abi::Slot;
 
@@ -10,7 +10,7 @@ use mgz_annotations_schema::abi::Slot;
 pub enum Start {
     /// Something may be missing before it.
     Loss,
-    /// Another thread ran before on this stream.
+    /// Another thread ran before on this stream, or the thread may have been elsewhere.
     Switch,
     /// It directly follows what came before it on this stream, of the same thread.
     Continues,
@@ -102,12 +102,12 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
     // Where each sidecar was last found.
     let mut placements: Vec<Placed> = Vec::new();
     for event in events {
-        if thread != (event.pid, event.tid) {
-            thread = (event.pid, event.tid);
-            start = start.or(Some(Start::Switch)).map(|s| if s == Start::Continues { Start::Switch } else { s });
-        }
-        if event.after_loss {
-            start = Some(Start::Loss);
+        let switched = thread != (event.pid, event.tid) || event.before == Before::Switch;
+        thread = (event.pid, event.tid);
+        match (event.before, start) {
+            (Before::Loss, _) => start = Some(Start::Loss),
+            (_, None | Some(Start::Continues)) if switched => start = Some(Start::Switch),
+            _ => {}
         }
         let Some(ip) = event.ip else {
             out.without_ip += 1;

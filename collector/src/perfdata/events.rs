@@ -14,6 +14,18 @@ use super::session::{Session, Stream};
 use crate::pt::Loss;
 use std::ops::AddAssign;
 
+/// What lies between a `ptwrite` and the one before it in its stream (unit).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Before {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The thread may have been elsewhere meanwhile, or another one ran.
+    Switch,
+    /// Others may be missing.
+    Loss,
+}
+
 /// An executed `ptwrite`, with its place in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -23,8 +35,8 @@ pub struct Event {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// Others may be missing between this one and the one before it in its stream.
-    pub after_loss: bool,
+    /// What may have been before it.
+    pub before: Before,
     /// perf's clock; 0 if unknown.
     pub time_ns: u64,
     /// Run-time address of the `ptwrite`.

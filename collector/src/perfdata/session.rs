@@ -80,10 +80,10 @@ pub struct FullStream<'a> {
 }
 
 impl FullStream<'_> {
-    /// The thread that wrote the byte at this offset, where AUX records tell.
-    pub fn writer(&self, at: u64) -> Option<(u32, u32)> {
+    /// The thread that wrote the byte at this offset, where AUX records tell, with the number of its record.
+    pub fn writer(&self, at: u64) -> Option<(usize, (u32, u32))> {
         let n = self.writers.partition_point(|(end, ..)| *end <= at);
-        self.writers.get(n).filter(|(_, start, ..)| *start <= at).map(|&(_, _, pid, tid)| (pid, tid))
+        self.writers.get(n).filter(|(_, start, ..)| *start <= at).map(|&(_, _, pid, tid)| (n, (pid, tid)))
     }
 }
 
@@ -171,6 +171,8 @@ pub struct Session<'a> {
     pub processor: String,
     /// Threads by CPU: `(time, pid, tid)` from which on the thread ran.
     switches: HashMap<u32, Vec<(u64, u32, u32)>>,
+    /// For each of these a number, see [`Session::turn_at`].
+    turns: HashMap<u32, Vec<u32>>,
     snapshot: bool,
 }
 
@@ -248,6 +250,35 @@ impl<'a> Session<'a> {
         let list = self.switches.get(&cpu)?;
         let at = list.partition_point(|(from, ..)| *from <= time).checked_sub(1)?;
         Some((list[at].1, list[at].2))
+    }
+
+    /// A number for what ran on a CPU at a time: it is the same for two times only if nothing shows that the thread
+    /// was on another CPU, or another thread on this one, between them.
+    pub fn turn_at(&self, cpu: u32, time: u64) -> Option<u32> {
+        let list = self.switches.get(&cpu)?;
+        let at = list.partition_point(|(from, ..)| *from <= time).checked_sub(1)?;
+        self.turns.get(&cpu)?.get(at).copied()
+    }
+
+    /// Numbers the turns of each CPU.
+    fn number_turns(&mut self) {
+        let mut places: HashMap<(u32, u32), Vec<(u64, u32)>> = HashMap::new();
+        for (&cpu, list) in &self.switches {
+            list.iter().for_each(|&(time, pid, tid)| places.entry((pid, tid)).or_default().push((time, cpu)));
+        }
+        places.values_mut().for_each(|list| list.sort_unstable());
+        for (&cpu, list) in &self.switches {
+            let mut turns: Vec<u32> = Vec::with_capacity(list.len());
+            for (at, &(time, pid, tid)) in list.iter().enumerate() {
+                let stayed = at.checked_sub(1).map(|before| list[before]).is_some_and(|before| {
+                    let all = places.get(&(pid, tid)).map_or(&[][..], Vec::as_slice);
+                    let between = &all[all.partition_point(|p| p.0 < before.0)..all.partition_point(|p| p.0 <= time)];
+                    (before.1, before.2) == (pid, tid) && between.iter().all(|p| p.1 == cpu)
+                });
+                turns.push(turns.last().map_or(0, |last| last + u32::from(!stayed)));
+            }
+            self.turns.insert(cpu, turns);
+        }
     }
 
     /// Whether more than one thread ran on a CPU.
@@ -552,6 +583,7 @@ impl<'a> Reader<'a> {
         for list in self.session.switches.values_mut() {
             list.sort_by_key(|(time, ..)| *time);
         }
+        self.session.number_turns();
         let sampling = self.events.iter().find(|e| e.attr.sample_type & bits::AUX != 0);
         self.session.sampling = sampling.map(|e| Sampling::of(&e.attr));
         self.session.spaces.finish();

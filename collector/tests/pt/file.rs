@@ -84,11 +84,29 @@ impl PerfFile {
     }
 
     pub fn mmap(&mut self, pid: u32, start: u64, len: u64, path: &str, tsc: u64) {
-        let mut body = words(&[pair(pid, pid), start, len, 0, 0, 0, 0, pair(5, 2)]);
+        self.map(pid, start, len, 0, path, None, tsc);
+    }
+
+    /// A mapping of a part of a file, with the file's build id or (as older kernels do) without.
+    pub fn map(&mut self, pid: u32, start: u64, len: u64, offset: u64, path: &str, build_id: Option<[u8; 20]>, tsc: u64) {
+        let mut body = words(&[pair(pid, pid), start, len, offset]);
+        match build_id {
+            Some(id) => {
+                body.extend_from_slice(&[20, 0, 0, 0]);
+                body.extend_from_slice(&id);
+            }
+            None => body.extend(words(&[0, 0, 0])),
+        }
+        body.extend(words(&[pair(5, 2)]));
         body.extend_from_slice(path.as_bytes());
         body.push(0);
         body.resize(body.len().next_multiple_of(8), 0);
-        self.event(10, 2, &body, pid, pid, tsc, 0, 0);
+        self.event(10, if build_id.is_some() { 2 | 1 << 14 } else { 2 }, &body, pid, pid, tsc, 0, 0);
+    }
+
+    pub fn fork(&mut self, pid: u32, parent: u32, tid: u32, tsc: u64) {
+        let body = words(&[pair(pid, parent), pair(tid, parent), ns(tsc)]);
+        self.event(7, 0, &body, pid, tid, tsc, 0, 0);
     }
 
     pub fn start(&mut self, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
@@ -211,21 +229,39 @@ impl PerfFile {
         out
     }
 
-    /// The file form, with everything but the preamble compressed.
+    /// The file form, with what comes from the kernel's buffers compressed: everything but the preamble and AUXTRACE records.
     pub fn finish_compressed(&self) -> Vec<u8> {
         let mut packed = PerfFile::new(self.kind, self.buffers, self.timing);
         packed.compressed = true;
         let mut encoder = zstd::stream::raw::Encoder::new(1).expect("zstd works");
+        let (mut at, mut from) = (0, 0);
+        while at < self.data.len() {
+            let word = |n: usize| u64::from_le_bytes(self.data[n..n + 8].try_into().expect("eight bytes"));
+            let size = (word(at) >> 48) as usize;
+            let next = at + size;
+            if word(at) as u32 == 71 {
+                packed.pack(&mut encoder, &self.data[from..at]);
+                from = next + word(at + 8) as usize;
+                packed.data.extend_from_slice(&self.data[at..from]);
+                at = from;
+            } else {
+                at = next;
+            }
+        }
+        packed.pack(&mut encoder, &self.data[from..]);
+        packed.finish()
+    }
+
+    fn pack(&mut self, encoder: &mut zstd::stream::raw::Encoder<'_>, bytes: &[u8]) {
         use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
         // Pieces end in the middle of records.
-        for piece in self.data.chunks(10_007) {
+        for piece in bytes.chunks(10_007) {
             let mut space = vec![0u8; 20_000];
             let mut output = OutBuffer::around(&mut space[..]);
             encoder.run(&mut InBuffer::around(piece), &mut output).expect("fits");
             encoder.flush(&mut output).expect("fits");
             let len = output.pos();
-            packed.record(81, 0, &space[..len]);
+            self.record(81, 0, &space[..len]);
         }
-        packed.finish()
     }
 }

@@ -1,7 +1,7 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
 use super::super::session::{FullStream, Session, Stream};
-use super::{BATCH, Event, Totals, Unit, time, window, with_process};
+use super::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
 use crate::pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -151,7 +151,7 @@ impl<T: Send> Context<'_, '_, T> {
         // Both wrap in files that are nonsense only.
         let position = |at: usize| assembly.start.wrapping_add((part.start + at) as u64);
         let mut cuts = full.cuts[full.cuts.partition_point(|&cut| cut <= position(0))..].iter().copied().peekable();
-        let (mut told, mut lost) = (0, false);
+        let (mut told, mut lost, mut turn) = (0, false, None);
         window::for_each(&mut ptwrites, |ptwrite, last_loss| {
             lost |= last_loss > told;
             told = told.max(last_loss);
@@ -160,12 +160,17 @@ impl<T: Send> Context<'_, '_, T> {
             }
             let time = time(session, ptwrite.tsc);
             let by_time = || full.cpu.zip(time).and_then(|(cpu, time)| session.thread_at(cpu, time));
+            let turn_by_time = || full.cpu.zip(time).and_then(|(cpu, time)| session.turn_at(cpu, time));
+            let mut now = None;
             let task = if let Some(tid) = full.thread {
                 Some((0, tid))
             } else if full.writers.is_empty() {
+                now = turn_by_time().map(|turn| turn as usize);
                 by_time()
             } else {
                 let (first, last) = (full.writer(position(ptwrite.start)), full.writer(position(ptwrite.end - 1)));
+                now = last.map(|last| last.0);
+                let (first, last) = (first.map(|w| w.1), last.map(|w| w.1));
                 if first != last {
                     totals.torn_by_switch += 1;
                     lost = true;
@@ -176,8 +181,14 @@ impl<T: Send> Context<'_, '_, T> {
             let (pid, tid) = with_process(session, task.unwrap_or((0, 0)));
             let at = assembly.numbers.partition_point(|(from, _)| *from < part.start + ptwrite.end).saturating_sub(1);
             let sample = assembly.numbers.get(at).map_or(0, |(_, number)| *number);
-            let after_loss = std::mem::take(&mut lost);
-            events.push(Event { sample, pid, tid, after_loss, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
+            // Where a part of a CPU's stream begins, the part before is not known.
+            let switched = turn.replace(now).map_or(full.thread.is_none(), |t| t != now);
+            let before = match (std::mem::take(&mut lost), switched) {
+                (true, _) => Before::Loss,
+                (false, true) => Before::Switch,
+                (false, false) => Before::Nothing,
+            };
+            events.push(Event { sample, pid, tid, before, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
         });
         lost |= ptwrites.last_loss() > told || cuts.next_if(|&cut| cut <= position(bytes.len())).is_some();
         totals.loss = ptwrites.loss();

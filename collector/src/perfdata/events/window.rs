@@ -4,7 +4,7 @@ use super::super::overlap::{Overlap, overlap};
 use super::super::records::Bytes;
 use super::super::sample::Identity;
 use super::super::session::{FullStream, Piece, Session, Stream, Window};
-use super::{BATCH, Event, Totals, Unit, time, with_process};
+use super::{BATCH, Before, Event, Totals, Unit, time, with_process};
 use crate::pt::{Ptwrites, estimate_unsynchronised};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -62,6 +62,7 @@ fn one(session: &Session<'_>, window: &Window<'_>, overlap: Option<Overlap>, con
     let bytes = &window.bytes[..];
     let mut totals = Totals { samples: 1, bytes: bytes.len() as u64, ..Totals::default() };
     let shared = window.identity.cpu.filter(|&cpu| session.is_shared(cpu));
+    let mut turn = None;
     let task = window.identity.task.unwrap_or((0, 0));
     let seen = overlap.map_or(0, |o| o.seen);
     let mut events = Vec::new();
@@ -73,12 +74,16 @@ fn one(session: &Session<'_>, window: &Window<'_>, overlap: Option<Overlap>, con
             totals.overlap_events += 1;
             return;
         }
-        let after_loss = last_loss > told;
+        let mut before = if last_loss > told { Before::Loss } else { Before::Nothing };
         told = told.max(last_loss);
         let time = time(session, ptwrite.tsc).or(window.identity.time);
         let task = shared.zip(time).and_then(|(cpu, time)| session.thread_at(cpu, time)).unwrap_or(task);
+        let now = window.identity.cpu.zip(time).and_then(|(cpu, time)| session.turn_at(cpu, time));
+        if turn.replace(now).is_some_and(|t| t != now) {
+            before = before.max(Before::Switch);
+        }
         let (pid, tid) = with_process(session, task);
-        events.push(Event { sample: window.number, pid, tid, after_loss, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
+        events.push(Event { sample: window.number, pid, tid, before, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
     });
     totals.loss = ptwrites.loss();
     let lost_after = ptwrites.last_loss() > told || (totals.loss.torn_at_end > 0 && !continued);
