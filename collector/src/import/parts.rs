@@ -87,7 +87,9 @@ mod tests {
 
     const GATHERED: [(u64, u32, u32); 3] = [(7, 10, 0), (0x11, 0x22, 0x33), (0x44, 0x55, 0x66)];
 
-    fn shown(slices: &[Slice]) -> Vec<(Start, Vec<(u64, u32, u32)>)> {
+    type Shown = (Start, Vec<(u64, u32, u32)>);
+
+    fn shown(slices: &[Slice]) -> Vec<Shown> {
         slices.iter().map(|s| (s.start, s.slots.iter().map(|s| (s.payload, s.id, s.aux)).collect())).collect()
     }
 
