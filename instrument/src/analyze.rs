@@ -47,7 +47,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
     }
-    let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+    let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst)).without_idle_read(&i.inst)).collect();
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(input, &mut graph, &uses);

@@ -5,7 +5,7 @@
 //! is added by [`crate::liveness`].
 
 use crate::ir::{Gpr, RegSet};
-use iced_x86::{InstructionInfo, OpAccess, Register};
+use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
 
 /// rax.
 pub const RAX: Gpr = Gpr(0);
@@ -81,6 +81,29 @@ pub fn reg_use(info: &InstructionInfo) -> RegUse {
     u
 }
 
+impl RegUse {
+    /// Takes `or r, -1` and `and r, 0` for what they are: constants, whatever the register held.
+    #[must_use]
+    pub fn without_idle_read(mut self, inst: &Instruction) -> RegUse {
+        let register = inst.op0_register();
+        let constant = match inst.mnemonic() {
+            Mnemonic::Or => u64::MAX,
+            Mnemonic::And => 0,
+            _ => return self,
+        };
+        let mask = if register.is_gpr32() { u64::from(u32::MAX) } else { u64::MAX };
+        let whole = inst.op0_kind() == OpKind::Register && (register.is_gpr64() || register.is_gpr32());
+        let immediate = !matches!(inst.op1_kind(), OpKind::Register | OpKind::Memory);
+        if whole && immediate && inst.try_immediate(1).is_ok_and(|c| c & mask == constant & mask)
+            && let Some(r) = gpr(register)
+        {
+            self.read = self.read.without(r);
+            self.kill = self.kill.with(r);
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +140,22 @@ mod tests {
         let u = uses(&[0xf3, 0xa4]); // rep movsb
         assert_eq!(u.kill, RegSet(0));
         assert_eq!(u.read.0 & 0xc2, 0xc2);
+    }
+
+    #[test]
+    fn a_constant_by_or_and_does_not_read() {
+        let plain = |bytes: &[u8]| {
+            let inst = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
+            let u = uses(bytes).without_idle_read(&inst);
+            (u.read.0, u.kill.0)
+        };
+        assert_eq!(plain(&[0x48, 0x83, 0xc8, 0xff]), (0, 1), "or rax, -1");
+        assert_eq!(plain(&[0x83, 0xc9, 0xff]), (0, 2), "or ecx, -1");
+        assert_eq!(plain(&[0x83, 0xe2, 0x00]), (0, 4), "and edx, 0");
+        assert_eq!(plain(&[0x48, 0x83, 0xc8, 0x7f]), (1, 0), "or rax, 127");
+        assert_eq!(plain(&[0x0c, 0xff]), (1, 0), "or al, -1");
+        assert_eq!(plain(&[0x83, 0xe2, 0xff]), (4, 0), "and edx, -1");
+        assert_eq!(plain(&[0x48, 0x09, 0xc0]), (1, 0), "or rax, rax");
     }
 
     #[test]

@@ -73,6 +73,11 @@ pub struct Stays {
 }
 
 impl Stays {
+    /// Stays made elsewhere: all of them; per block, the stay that it is in; and what stands before it, see [`Stays::before`].
+    pub fn of_parts(all: Vec<Stay>, of_block: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
+        Stays { all, of_block, before }
+    }
+
     /// The stay that a block is in.
     pub fn of(&self, block: usize) -> Place {
         self.of_block.get(block).copied().flatten()
@@ -380,5 +385,108 @@ impl<'a> Finder<'a> {
         wrong.sort_unstable();
         wrong.dedup();
         wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfg::{Entries, Graph};
+    use crate::disasm::decode;
+    use crate::functions::Input;
+    use crate::operands::accesses;
+    use crate::regs::reg_use;
+    use iced_x86::InstructionInfoFactory;
+
+    /// The stays of a function, and the stay of each block.
+    fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
+        let bytes = parts.concat();
+        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut factory = InstructionInfoFactory::new();
+        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let input = Input::default();
+        crate::liveness::solve(&input, &g, &uses, true).mark(&input, &mut g, &uses);
+        let accesses: Vec<Accesses> = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
+        let stays = find(&View { insns: &g.insns, blocks: &g.blocks, tables: &[], uses: &uses, accesses: &accesses, stores: false });
+        let of = (0..g.blocks.len()).map(|b| stays.at(stays.of(b))).collect();
+        (stays, of)
+    }
+
+    fn kept(reg: u8, spilled: bool) -> Kept {
+        Kept { reg: Gpr(reg), spilled }
+    }
+
+    const XOR_ECX: &[u8] = &[0x31, 0xc9];
+    const LOAD: &[u8] = &[0x8b, 0x07]; // mov eax, [rdi]
+    const NEXT: &[u8] = &[0x48, 0x83, 0xc7, 0x04, 0x48, 0x39, 0xf7]; // add rdi, 4; cmp rdi, rsi
+    const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
+    const RET: &[u8] = &[0xc3];
+
+    /// jne back over the parts.
+    fn back(parts: &[&[u8]]) -> Vec<u8> {
+        vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
+    }
+
+    #[test]
+    fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
+        let (stays, of) = stays(&[XOR_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        assert_eq!(of, [None, Some(Stay { cursor: kept(1, false), scratch: None }), None]);
+        assert_eq!(stays.before(1), Some(None), "the cursor is loaded where control falls into the loop");
+        assert_eq!(stays.before(2), None, "nothing needs to be given back");
+    }
+
+    #[test]
+    fn else_it_borrows_one_that_the_loop_does_not_use() {
+        let (stays, of) = stays(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: None }));
+        assert_eq!(stays.before(0), Some(None), "callers enter here");
+        assert_eq!(stays.before(1), Some(Some(0)), "it is given back behind the loop");
+        assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_STAY]);
+    }
+
+    #[test]
+    fn calls_end_stays() {
+        assert_eq!(stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1, [None, None]);
+        // An inner loop without calls has one all the same.
+        let inner = back(&[LOAD, NEXT]);
+        let (_, of) = stays(&[LOAD, NEXT, &inner, CALL, &back(&[LOAD, NEXT, &inner, CALL]), RET]);
+        assert!(of[0].is_some() && of[1].is_none() && of[2].is_none(), "{of:?}");
+    }
+
+    #[test]
+    fn loops_that_record_nothing_have_none() {
+        assert_eq!(stays(&[NEXT, &back(&[NEXT]), RET]).1, [None, None]);
+    }
+
+    #[test]
+    fn an_address_of_two_registers_gets_a_register_of_its_own() {
+        const INDEXED: &[u8] = &[0x8b, 0x04, 0x97]; // mov eax, [rdi+rdx*4]
+        let (_, of) = stays(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
+        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: Some(kept(8, true)) }), "rcx and r8 are the cheapest that nothing uses");
+    }
+
+    #[test]
+    fn rbp_is_not_borrowed_unless_it_was_saved() {
+        // The loop reads every register but rbp and rsp.
+        let mut all = Vec::new();
+        for r in [0u8, 1, 2, 3, 6, 7] {
+            all.extend_from_slice(&[0x48, 0x85, 0xc0 | r << 3 | r]); // test r, r
+        }
+        for r in 0..8u8 {
+            all.extend_from_slice(&[0x4d, 0x85, 0xc0 | r << 3 | r]);
+        }
+        let (_, of) = stays(&[LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), RET]);
+        assert_eq!(of[0], None);
+        const PUSH_RBP: &[u8] = &[0x55];
+        const POP_RBP: &[u8] = &[0x5d];
+        let (_, of) = stays(&[PUSH_RBP, LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), POP_RBP, RET]);
+        assert_eq!(of[1], Some(Stay { cursor: kept(5, true), scratch: None }));
+    }
+
+    #[test]
+    fn a_loop_that_is_entered_by_a_branch_that_cannot_be_led_has_none() {
+        // jrcxz to the loop's head, which control falls into as well.
+        assert_eq!(stays(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1, [None, None, None]);
     }
 }

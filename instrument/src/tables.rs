@@ -78,19 +78,20 @@ pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut Inst
             continue;
         }
         // The table's address may be in a register since long before.
-        let constants = constants.get_or_insert_with(|| Constants::find(graph, factory));
+        let constants = constants.get_or_insert_with(|| Constants::find(graph, input, factory));
         found.extend(examine(graph, b, range, input, factory, Some(constants)).or(here));
     }
     found
 }
 
-/// Registers that hold the same constant on every path to a block.
+/// Registers that hold the same address on every path to a block. Other constants are left out: as long as the jump's targets are
+/// unknown, paths are missing, and what an index is at first would be taken for what it always is.
 struct Constants {
     at_block: Vec<Option<[Option<u64>; 16]>>,
 }
 
 impl Constants {
-    fn find(graph: &Graph, factory: &mut InstructionInfoFactory) -> Constants {
+    fn find(graph: &Graph, input: &Input, factory: &mut InstructionInfoFactory) -> Constants {
         let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
         let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
@@ -112,6 +113,9 @@ impl Constants {
                 }
             }
         }
+        // (A file that is linked at zero has its headers where small numbers point to.)
+        let address = |c: &u64| *c >= 0x1000 && input.segment_at(*c).is_some();
+        at_block.iter_mut().flatten().flatten().for_each(|c| *c = c.filter(address));
         Constants { at_block }
     }
 

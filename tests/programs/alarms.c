@@ -20,7 +20,8 @@ __attribute__((noinline)) static uint64_t work(const uint32_t *p, int n) {
     return s;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 400;
     static uint32_t data[1000];
     uint32_t state = 3;
     for (int i = 0; i < 1000; i++)
@@ -32,9 +33,9 @@ int main(void) {
     sigaction(SIGALRM, &a, 0);
     struct itimerval every = {{0, 200}, {0, 200}};
     setitimer(ITIMER_REAL, &every, 0);
-    for (int i = 0; i < 400 || ticks < 50; i++) {
+    for (int i = 0; i < rounds || ticks < 50; i++) {
         uint64_t r = work(data, 1000);
-        if (i < 400)
+        if (i < rounds)
             mix(r);
     }
     memset(&every, 0, sizeof every);

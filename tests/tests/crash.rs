@@ -92,6 +92,43 @@ fn accesses(report: &serde_json::Value) -> f64 {
 
 const MODES: [&[&str]; 2] = [&["--mode", "full"], &["--mode", "ring", "--period", "10000", "--window", "1000"]];
 
+/// Without its recorder a program goes on, and the registers that its probes borrow still survive its handlers.
+#[test]
+fn a_killed_recorder_of_a_program_with_handlers() {
+    const ROUNDS: &str = "60000";
+    let dir = tempfile::tempdir().unwrap();
+    for opt in ["0", "2"] {
+        let Some(original) = programs::build("alarms", Variant { opt, ..PLAIN }, &[], dir.path()).unwrap() else { return };
+        let expected = tools::run(Command::new(&original).arg(ROUNDS), LIMIT).unwrap();
+        let app = session::instrument(&original, "soft", &[]).unwrap();
+        for options in MODES {
+            let out = dir.path().join("out");
+            let mut command = record_command(&[options, &["--force"]].concat(), &dir.path().join(options[1]), &app.path, &[ROUNDS]);
+            command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::piped());
+            // SAFETY: setsid is a plain system call.
+            unsafe {
+                command.pre_exec(|| {
+                    libc::setsid();
+                    Ok(())
+                });
+            }
+            let recorder = command.spawn().unwrap();
+            let program = program_of(&recorder, &app);
+            std::thread::sleep(Duration::from_millis(150));
+            signal(recorder.id() as i32, libc::SIGKILL);
+            wait(recorder, "a killed recorder");
+            let deadline = Instant::now() + LIMIT;
+            while Path::new(&format!("/proc/{program}")).exists() {
+                assert!(Instant::now() < deadline, "the program does not end");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let printed = std::fs::read(&out).unwrap();
+            assert_eq!(String::from_utf8_lossy(&printed), String::from_utf8_lossy(&expected.stdout), "-O{opt} {options:?}");
+            assert!(!printed.is_empty());
+        }
+    }
+}
+
 #[test]
 fn control_c() {
     let dir = tempfile::tempdir().unwrap();
@@ -100,7 +137,7 @@ fn control_c() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         program_of(&recorder, &app);
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(250));
         // As the terminal does it: to the whole foreground group.
         signal(-(recorder.id() as i32), libc::SIGINT);
         let (status, text) = wait(recorder, "control-c");
@@ -120,7 +157,7 @@ fn a_killed_program() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         let program = program_of(&recorder, &app);
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(250));
         signal(program, libc::SIGKILL);
         let (status, text) = wait(recorder, "a killed program");
         assert_eq!(status, 137, "{text}");
@@ -142,7 +179,7 @@ fn a_killed_recorder() {
         signal(session, libc::SIGKILL);
         let (status, _) = wait(recorder, "a killed recorder");
         assert_eq!(status, 137);
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(250));
         let state = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
         let running = state.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('R'));
         if !state.is_empty() {

@@ -296,3 +296,50 @@ fn the_map_has_a_state_for_every_boundary() {
         ]
     );
 }
+
+#[test]
+fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
+    use crate::stay::{Kept, PLACE_STAY, Stay, Stays};
+    // 0: mov rax,[rdi]; je 3 | 1: mov rcx,[rdi+8]; jne 0 | 2: ret | 3: ret
+    let blocks: [&[u8]; 4] = [&[0x48, 0x8b, 0x07, 0x74, 0x07], &[0x48, 0x8b, 0x4f, 0x08, 0x75, 0xf5], &[0xc3], &[0xc3]];
+    let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
+    f.blocks[0].succs = vec![BlockId(1), BlockId(3)];
+    f.blocks[1].succs = vec![BlockId(0), BlockId(2)];
+    (f.blocks[0].preds, f.blocks[1].preds) = (vec![BlockId(1)], vec![BlockId(0)]);
+    (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)], vec![BlockId(0)]);
+    let region = |at| RegionPlan { records: vec![record(at, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    f.regions = vec![region(0), region(2)];
+    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: true }, scratch: None };
+    // As if block 3 could not have code before it: the branch there is turned around.
+    f.stays = Stays::of_parts(vec![stay], vec![Some(0), Some(0), None, None], vec![Some(None), None, Some(Some(0)), None]);
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    let place = format!("%gs:{:#x}", 8 + 8 * PLACE_STAY);
+    let (save, restore) = (format!("mov %rdx,{place}"), format!("mov {place},%rdx"));
+    let expected: Vec<&str> = vec![
+        &save,
+        "mov %gs:0,%edx",
+        "mov %rdi,(%rdx)",
+        "movl $0,8(%rdx)",
+        "lea 0x10(%rdx),%edx",
+        "mov %edx,%gs:0",
+        "mov (%rdi),%rax",
+        "jne 0x3a",
+        &restore,
+        "jmp 0x68",
+        "mov %rdi,(%rdx)",
+        "movl $0,8(%rdx)",
+        "lea 0x10(%rdx),%edx",
+        "mov %edx,%gs:0",
+        "mov 8(%rdi),%rcx",
+        "jne 0x11",
+        &restore,
+        "ret",
+        "ret",
+    ];
+    let plain = |lines: &[&str]| lines.iter().map(|l| l.split(" 0x").next().filter(|_| l.starts_with('j')).unwrap_or(l).to_string()).collect::<Vec<_>>();
+    assert_eq!(plain(&lines.iter().map(String::as_str).collect::<Vec<_>>()), plain(&expected));
+    // The branch that was turned around is the original's in the map, and the code before it runs before it.
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    assert_eq!(e.clone_of(START), Some(0), "callers get what loads the cursor");
+    assert_eq!(e.begins[0], 0);
+}
