@@ -326,6 +326,27 @@ fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
     assert!(report.totals.before_psb_ptwrites.abs_diff(lost) <= 2, "{} of {lost}", report.totals.before_psb_ptwrites);
 }
 
+/// perf fills each piece up to a whole number of words, and counts on without the filling.
+#[test]
+fn filling_at_the_end_of_pieces_is_no_data() {
+    let mut random = Random(40);
+    let encoder = stream(&mut random, Style { mtc: false, cyc: false, ..ALL }, 20_000, false);
+    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    file.comm(1000, 1000, 1);
+    let mut at = 0;
+    while at < encoder.bytes.len() {
+        let to = (at + 1 + random.below(9_000) as usize).min(encoder.bytes.len());
+        let mut piece = encoder.bytes[at..to].to_vec();
+        piece.resize(piece.len().next_multiple_of(8), 0);
+        file.auxtrace(&piece, at as u64, 0, 1000, u32::MAX);
+        at = to;
+    }
+    let (rows, report) = ours(&file.finish());
+    let truth: Vec<_> = encoder.places.iter().map(|p| row(1000, &p.write)).collect();
+    assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), truth);
+    assert_eq!((report.totals.overlaps, report.totals.holes, report.totals.loss.bad_packets), (0, 0, 0));
+}
+
 #[test]
 fn times_follow_the_clock_to_within_a_packet() {
     let mut random = Random(5);

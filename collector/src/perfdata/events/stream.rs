@@ -23,6 +23,29 @@ struct Assembly {
     behind_hole: bool,
 }
 
+impl Assembly {
+    /// Bytes at a stream offset, behind those that are there.
+    fn add(&mut self, offset: u64, number: u32, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.bytes.is_empty() {
+            self.start = offset;
+        }
+        self.numbers.push((self.bytes.len(), number));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes so many zeros from the end; false if there are other bytes.
+    fn drop_padding(&mut self, count: usize) -> bool {
+        let keep = self.bytes.len().checked_sub(count).filter(|&keep| self.bytes[keep..].iter().all(|&b| b == 0));
+        keep.is_some_and(|keep| {
+            self.bytes.truncate(keep);
+            true
+        })
+    }
+}
+
 /// What the parts of one stream share.
 struct Context<'s, 'a, T> {
     session: &'s Session<'a>,
@@ -49,6 +72,8 @@ pub fn all<T: Send>(
         let mut bytes = piece.bytes;
         let mut offset = piece.offset;
         match expected {
+            // perf fills pieces up to whole words with zeros, which the next piece overwrites.
+            Some(end) if offset < end && end - offset < 8 && assembly.drop_padding((end - offset) as usize) => {}
             Some(end) if offset < end => {
                 // Read twice: by the offset it is known exactly what.
                 let twice = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
@@ -64,12 +89,18 @@ pub fn all<T: Send>(
             }
             _ => {}
         }
-        expected = Some(expected.unwrap_or(0).max(offset.saturating_add(bytes.len() as u64)));
-        if assembly.bytes.is_empty() {
-            assembly.start = offset;
+        let end = offset.saturating_add(bytes.len() as u64);
+        expected = Some(expected.unwrap_or(0).max(end));
+        // Where the kernel says that data is missing the last packet may be cut, and must not swallow what follows.
+        let first = full.cuts.partition_point(|&cut| cut <= offset);
+        for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
+            let (before, behind) = bytes.split_at((cut - offset) as usize);
+            assembly.add(offset, piece.number, before);
+            context.flush(&mut assembly, true, totals, sink)?;
+            assembly = Assembly { behind_hole: true, ..Assembly::default() };
+            (bytes, offset) = (behind, cut);
         }
-        assembly.numbers.push((assembly.bytes.len(), piece.number));
-        assembly.bytes.extend_from_slice(bytes);
+        assembly.add(offset, piece.number, bytes);
         if assembly.bytes.len() >= BATCH {
             context.flush(&mut assembly, false, totals, sink)?;
         }
