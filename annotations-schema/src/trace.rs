@@ -53,6 +53,8 @@ pub struct Manifest {
     pub cpu: String,
     /// `soft` or `pt`.
     pub backend: String,
+    /// Why that one; empty in imports.
+    pub backend_why: String,
     /// `full`, `ring` or `burst`.
     pub mode: String,
     /// What starts a sample, e.g. `records`.

@@ -15,6 +15,7 @@ Examples:
                                           denser sampling, replacing the trace of the last run
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
+  mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
   mgz-record --probe                      what this machine can record, and what to do about the rest
   mgz-record --import perf.data -o t      a trace from an Intel PT recording made with perf
   mgz-record --import perf.data --raw     the ptwrites of one
@@ -45,13 +46,22 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// Records from the end of one window to the end of the next (mode ring)
+    /// Records from the end of one window to the end of the next (mode ring); with Intel PT: retired loads
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub period: u64,
 
     /// Records in a window (mode ring)
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
+
+    /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has address filters)
+    #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
+    pub functions: Option<String>,
+
+    /// Settings of Intel PT: mtc[=N], cyc, tsc=0 (timing), psb=N (a PSB every 2^(11+N) bytes), bytes=N (of PT data in a
+    /// window), clock[=HZ] (samples by CPU time), pause=0 (trace between samples too), keep (the capture, beside the trace)
+    #[arg(long, value_name = "KEY[=VALUE],…", value_parser = crate::live::settings::parse, conflicts_with_all = ["hot", "recover", "import"])]
+    pub pt: Option<crate::live::settings::Settings>,
 
     /// Replace the trace that the folder holds; a folder without a trace is never touched
     #[arg(long)]

@@ -5,6 +5,7 @@
 //! load addresses and writes the columns that other tools read. [`record`] puts the two together.
 
 pub mod arena;
+pub mod backend;
 pub mod child;
 pub mod cli;
 pub mod convert;
@@ -12,6 +13,7 @@ pub mod drain;
 pub mod driver;
 pub mod hot;
 pub mod import;
+pub mod live;
 pub mod liveness;
 pub mod manifest;
 pub mod modules;

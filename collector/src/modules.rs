@@ -105,8 +105,8 @@ fn executable(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Looks at the program and the libraries that it is linked to. The instrumented ones can all be recorded
-/// by the software backend, else there is an error.
+/// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
+/// recording them, each by the backend of its flavour, else there is an error.
 pub fn check(program: &Path) -> Result<Vec<Instrumented>, Refusal> {
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
@@ -134,7 +134,8 @@ pub fn check(program: &Path) -> Result<Vec<Instrumented>, Refusal> {
             name = program.file_name().unwrap_or_default().to_string_lossy()
         ));
     }
-    if Dynamic::read(program).is_some_and(|d| d.interpreter.is_none()) {
+    let needs_runtime = instrumented.iter().any(|m| m.note.flavour == FLAVOUR_SOFT);
+    if needs_runtime && Dynamic::read(program).is_some_and(|d| d.interpreter.is_none()) {
         return no(format!(
             "{shown}: it is statically linked, so the recording runtime cannot be loaded into it; link it dynamically (without -static) and instrument it again"
         ));
@@ -176,19 +177,8 @@ fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
             note.version
         ));
     }
-    match note.flavour {
-        FLAVOUR_SOFT => {}
-        FLAVOUR_PT if !Path::new("/sys/bus/event_source/devices/intel_pt").exists() => {
-            return no(format!(
-                "{shown}: instrumented for Intel PT, which this machine does not have (no /sys/bus/event_source/devices/intel_pt); run `mgz-instrument --backend soft` on the original"
-            ));
-        }
-        FLAVOUR_PT => {
-            return no(format!(
-                "{shown}: instrumented for Intel PT, which this mgz-record cannot record; run `mgz-instrument --backend soft` on the original"
-            ));
-        }
-        other => return no(format!("{shown}: unknown flavour {other}; run `mgz-instrument` on the original again")),
+    if note.flavour != FLAVOUR_SOFT && note.flavour != FLAVOUR_PT {
+        return no(format!("{shown}: unknown flavour {}; run `mgz-instrument` on the original again", note.flavour));
     }
     let sidecar = sidecar_path(path, &note);
     check_sidecar(path, &note, &sidecar)?;

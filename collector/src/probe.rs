@@ -4,6 +4,10 @@
 //! forbid what CPUID says), files of the kernel, and the process's own limits. The files are read
 //! below a given root, so that tests can show the module a machine that is not there.
 
+use crate::live::attr::{Attr, TYPE_SOFTWARE, flag};
+use crate::live::kernel::Kernel as Events;
+use crate::live::linux::Linux;
+use crate::live::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,6 +72,64 @@ pub struct Rights {
     pub memlock: Option<u64>,
 }
 
+/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not tried, an empty text if
+/// it was granted, else the error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trials {
+    /// The clock of `--hot`, user code only.
+    pub clock: Option<String>,
+    /// The PT event that recording uses.
+    pub pt: Option<String>,
+    /// The same, to be paused and resumed by other events.
+    pub pause: Option<String>,
+    /// The event that counts retired loads, by core PMU.
+    pub loads: BTreeMap<String, String>,
+}
+
+impl Trials {
+    fn granted(trial: &Option<String>) -> Option<bool> {
+        trial.as_ref().map(String::is_empty)
+    }
+}
+
+/// Opens and closes the events that recording would use. They count nothing.
+pub fn trials(kernel: &mut dyn Events) -> Trials {
+    let Ok(machine) = Machine::read(kernel) else { return Trials::default() };
+    let Some(&cpu) = machine.cpus.first() else { return Trials::default() };
+    let mut trials = Trials::default();
+    let open = |kernel: &mut dyn Events, attr: &Attr, cpu: u32| {
+        let attr = Attr { flags: attr.flags | flag::DISABLED, ..*attr };
+        let text = kernel.open(&attr, 0, cpu as i32, None).err().map_or(String::new(), |e| e.to_string());
+        kernel.close_all();
+        text
+    };
+    let request = |pause| Request { keep: Keep::Windows { bytes: 4096, trigger: Trigger::Loads(1_000_000), pause }, timing: Timing::default(), filter: String::new() };
+    let alone = Machine { pt: None, ..machine.clone() };
+    for event in plan(&alone, &request(false)).map(|p| p.events).unwrap_or_default() {
+        match (event.role, event.attr.kind) {
+            (Role::Sample, TYPE_SOFTWARE) => trials.clock = Some(open(kernel, &event.attr, event.cpus.first().copied().unwrap_or(cpu))),
+            (Role::Sample, kind) => {
+                let name = machine.cores.iter().find(|c| c.kind == kind).map_or_else(String::new, |c| c.name.clone());
+                let text = open(kernel, &event.attr, event.cpus.first().copied().unwrap_or(cpu));
+                trials.loads.insert(name, text);
+            }
+            _ => {}
+        }
+    }
+    if trials.clock.is_none() {
+        let clock = Request { keep: Keep::Windows { bytes: 4096, trigger: Trigger::Clock(1_000_003), pause: false }, ..request(false) };
+        let events = plan(&alone, &clock).map(|p| p.events).unwrap_or_default();
+        trials.clock = events.first().map(|event| open(kernel, &event.attr, cpu));
+    }
+    for pause in [false, true] {
+        let Ok(made) = plan(&machine, &request(pause)) else { continue };
+        let Some(event) = made.events.iter().find(|e| e.role == Role::Trace) else { continue };
+        let text = open(kernel, &event.attr, cpu);
+        *(if pause { &mut trials.pause } else { &mut trials.pt }) = Some(text);
+    }
+    trials
+}
+
 /// Something that is missing, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
@@ -88,6 +150,8 @@ pub struct ProbeReport {
     pub kernel: Kernel,
     /// Rights.
     pub rights: Rights,
+    /// What the kernel granted when asked.
+    pub trials: Trials,
     /// What Intel PT recording lacks.
     pub pt_missing: Vec<Missing>,
     /// What software recording lacks.
@@ -98,12 +162,12 @@ pub struct ProbeReport {
 
 /// Looks at this machine.
 pub fn probe() -> ProbeReport {
-    report(processor(), kernel(Path::new("/")), rights(Path::new("/")))
+    report(processor(), kernel(Path::new("/")), rights(Path::new("/")), trials(&mut Linux::default()))
 }
 
 /// Draws the conclusions.
-pub fn report(processor: Processor, kernel: Kernel, rights: Rights) -> ProbeReport {
-    let pt_missing = pt_missing(&processor, &kernel, &rights);
+pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Trials) -> ProbeReport {
+    let pt_missing = pt_missing(&processor, &kernel, &rights, &trials);
     let mut soft_missing = Vec::new();
     if !processor.fsgsbase {
         let what = "user programs cannot set segment bases (FSGSBASE)".into();
@@ -117,10 +181,10 @@ pub fn report(processor: Processor, kernel: Kernel, rights: Rights) -> ProbeRepo
     } else {
         "none"
     };
-    ProbeReport { processor, kernel, rights, pt_missing, soft_missing, backend: backend.into() }
+    ProbeReport { processor, kernel, rights, trials, pt_missing, soft_missing, backend: backend.into() }
 }
 
-fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights) -> Vec<Missing> {
+fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials) -> Vec<Missing> {
     let mut list = Vec::new();
     let mut missing = |required: bool, what: String, remedy: &str| list.push(Missing { required, what, remedy: remedy.into() });
     const OTHER_CPU: &str = "use the software backend, or a CPU with ptwrite: Goldmont Plus, Tremont, Gracemont; Alder Lake and newer; Sapphire Rapids and newer";
@@ -143,11 +207,21 @@ fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights) -> Vec<Missing>
     if paranoid > 2 && !rights.perfmon {
         missing(true, format!("perf_event_paranoid is {paranoid}"), "sysctl kernel.perf_event_paranoid=2, or give mgz-record CAP_PERFMON");
     }
+    if let Some(error) = trials.pt.as_ref().filter(|error| !error.is_empty() && (paranoid <= 2 || rights.perfmon)) {
+        missing(true, format!("the kernel refuses the PT event ({error})"), "end other recordings that use Intel PT; in a container, let seccomp allow perf_event_open");
+    }
     if kernel.intel_pt && !kernel.aux_sampling {
         missing(false, format!("Linux {} cannot put PT data into samples", kernel.release), "use Linux 5.5 or newer; until then full traces and snapshots only");
     }
-    if kernel.intel_pt && kernel.load_events.is_empty() {
-        missing(false, "no PMU event counts loads".into(), "samples are taken by CPU time");
+    let counts_loads = trials.loads.values().any(String::is_empty) || trials.loads.is_empty() && !kernel.load_events.is_empty();
+    if kernel.intel_pt && !counts_loads {
+        missing(false, "no PMU event counts loads".into(), "samples are taken by CPU time instead; in a guest, let the host pass the PMU on");
+    }
+    if kernel.intel_pt && !Trials::granted(&trials.pause).unwrap_or(kernel.aux_pause) {
+        missing(false, format!("Linux {} cannot pause PT between samples", kernel.release), "use Linux 6.13 or newer; until then PT slows the program all the time");
+    }
+    if kernel.intel_pt && kernel.address_filters == 0 {
+        missing(false, "there are no address filters".into(), "choose functions with mgz-instrument --functions, not with mgz-record --functions");
     }
     let limit = rights.memlock.map(|bytes| bytes >> 10).map(|kb| kb + kernel.mlock_kb.unwrap_or(516));
     if let Some(kb) = limit.filter(|&kb| kb < 4096 && paranoid >= 0 && !rights.perfmon && !rights.ipc_lock) {
@@ -277,11 +351,22 @@ impl fmt::Display for ProbeReport {
         let trial = cpu.ptwrite_runs.map_or("not tried", yes);
         writeln!(f, "processor   {}: Intel PT {}, ptwrite {} (runs: {trial}), FSGSBASE {}", cpu.vendor, yes(cpu.intel_pt), yes(cpu.ptwrite), yes(cpu.fsgsbase))?;
         writeln!(f, "kernel      {}: intel_pt {}, {} address filters, AUX sampling {}, pause and resume {}", kernel.release, yes(kernel.intel_pt), kernel.address_filters, yes(kernel.aux_sampling), yes(kernel.aux_pause))?;
+        let sorted = |map: &BTreeMap<String, String>| map.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ");
+        if !kernel.caps.is_empty() {
+            writeln!(f, "PT caps     {}", sorted(&kernel.caps))?;
+            writeln!(f, "PT format   {}", sorted(&kernel.format))?;
+        }
         let list = |names: &[String]| if names.is_empty() { "none".to_string() } else { names.join(", ") };
         writeln!(f, "PMUs        {}; load events: {}", list(&kernel.core_pmus), list(&kernel.load_events))?;
         let number = |n: Option<String>| n.unwrap_or_else(|| "unknown".into());
         let locked = rights.memlock.map_or("unlimited".into(), |b| format!("{} KiB", b >> 10));
         writeln!(f, "rights      perf_event_paranoid {}, perf_event_mlock_kb {}, CAP_PERFMON {}, locked memory {locked}", number(kernel.paranoid.map(|n| n.to_string())), number(kernel.mlock_kb.map(|n| n.to_string())), yes(rights.perfmon))?;
+        let verdict = |trial: Option<&String>| trial.map_or("not tried".to_string(), |error| if error.is_empty() { "granted".into() } else { format!("refused ({error})") });
+        let trials = &self.trials;
+        let loads: String = trials.loads.iter().map(|(pmu, error)| format!(", loads on {pmu} {}", verdict(Some(error)))).collect();
+        let loads = if loads.is_empty() { ", loads not tried".into() } else { loads };
+        let (clock, pt, pause) = (verdict(trials.clock.as_ref()), verdict(trials.pt.as_ref()), verdict(trials.pause.as_ref()));
+        writeln!(f, "events      clock {clock}, PT {pt}, PT with pauses {pause}{loads}")?;
         for (name, missing) in [("Intel PT", &self.pt_missing), ("software", &self.soft_missing)] {
             let verdict = if missing.iter().any(|m| m.required) { "cannot record" } else { "can record" };
             writeln!(f, "{name:<11} {verdict}")?;
@@ -326,7 +411,7 @@ mod tests {
     }
 
     fn missing(processor: Processor, root: &Path) -> (Vec<String>, String) {
-        let report = report(processor, kernel(root), rights(root));
+        let report = report(processor, kernel(root), rights(root), Trials::default());
         assert!(report.to_string().contains("--backend auto takes"));
         (report.pt_missing.iter().filter(|m| m.required).map(|m| m.what.clone()).collect(), report.backend)
     }
@@ -341,7 +426,7 @@ mod tests {
         assert_eq!(kernel.load_events, ["cpu_core/mem-loads/", "cpu_atom/mem-loads/"]);
         assert_eq!(kernel.format["ptw"], "config:12");
         assert_eq!(rights(dir.path()), Rights { perfmon: false, ipc_lock: false, memlock: Some(8_388_608) });
-        let report = report(full(), kernel, rights(dir.path()));
+        let report = report(full(), kernel, rights(dir.path()), Trials::default());
         assert_eq!((report.pt_missing, report.backend.as_str()), (vec![], "pt"));
     }
 
@@ -371,17 +456,54 @@ mod tests {
         machine(dir.path());
         write(dir.path(), "proc/sys/kernel/osrelease", "5.4.0\n");
         write(dir.path(), "proc/self/limits", "Max locked memory         65536                65536                bytes\n");
-        let report = report(full(), kernel(dir.path()), rights(dir.path()));
+        let report = report(full(), kernel(dir.path()), rights(dir.path()), Trials::default());
         assert_eq!(report.backend, "pt");
         let said: Vec<_> = report.pt_missing.iter().map(|m| m.what.as_str()).collect();
-        assert_eq!(said, ["Linux 5.4.0 cannot put PT data into samples", "only 580 KiB of memory may be locked for buffers"]);
+        assert_eq!(said, ["Linux 5.4.0 cannot put PT data into samples", "Linux 5.4.0 cannot pause PT between samples", "only 580 KiB of memory may be locked for buffers"]);
         write(dir.path(), "proc/self/limits", "Max locked memory         unlimited            unlimited            bytes\n");
         assert_eq!(rights(dir.path()).memlock, None);
     }
 
     #[test]
+    fn what_the_kernel_says_when_asked_counts_more_than_what_it_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let asked = |trials: Trials| {
+            let report = report(full(), kernel(dir.path()), rights(dir.path()), trials);
+            let text = report.to_string();
+            (report.backend, report.pt_missing.into_iter().map(|m| m.what).collect::<Vec<_>>(), text)
+        };
+        let granted = Trials { clock: Some(String::new()), pt: Some(String::new()), pause: Some(String::new()), loads: [("cpu_core".to_string(), String::new())].into() };
+        let (backend, missing, text) = asked(granted.clone());
+        assert_eq!((backend.as_str(), missing), ("pt", vec![]));
+        assert!(text.contains("events      clock granted, PT granted, PT with pauses granted, loads on cpu_core granted"), "{text}");
+        assert!(text.contains("PT caps     ptwrite=1") && text.contains("PT format   ptw=config:12"), "{text}");
+        let (backend, missing, _) = asked(Trials { pt: Some("Device or resource busy".into()), ..granted.clone() });
+        assert_eq!((backend.as_str(), missing), ("soft", vec!["the kernel refuses the PT event (Device or resource busy)".to_string()]));
+        let poor = Trials { pause: Some("Invalid argument".into()), loads: [("cpu_core".to_string(), "No such file".to_string())].into(), ..granted };
+        let (backend, missing, _) = asked(poor);
+        assert_eq!(backend, "pt");
+        assert_eq!(missing, ["no PMU event counts loads", "Linux 6.13.2-generic cannot pause PT between samples"]);
+    }
+
+    #[test]
+    fn trials_open_what_recording_opens_and_close_it() {
+        let mut fake = crate::live::fake::Fake::new(crate::live::fake::machine("0-1", &[("cpu_core", 4, "0"), ("cpu_atom", 10, "1")]));
+        fake.refuse = Box::new(|attr, cpu| {
+            assert!(attr.flags & flag::DISABLED != 0 && (attr.kind != 10 || cpu == 1));
+            (attr.aux_action != 0).then_some(libc::EINVAL)
+        });
+        let found = trials(&mut fake);
+        assert_eq!((found.clock.as_deref(), found.pt.as_deref()), (Some(""), Some("")));
+        assert!(found.pause.is_some_and(|e| e.contains("Invalid argument")));
+        assert_eq!(found.loads, [("cpu_atom".to_string(), String::new()), ("cpu_core".into(), String::new())].into());
+        assert!(fake.events.is_empty() && fake.closed >= 5);
+    }
+
+    #[test]
     fn this_machine_is_told_consistently() {
         let report = probe();
+        assert!(report.trials.clock.is_some(), "the clock is tried everywhere");
         // CPUID without ptwrite and a trial that succeeds would contradict each other.
         assert!(report.processor.ptwrite_runs.is_some());
         assert!(report.processor.intel_pt || !report.processor.ptwrite);

@@ -1,10 +1,13 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
-use crate::cli::{Backend, Cli, Codec, Format, Mode};
+use crate::backend::{self, Chosen};
+use crate::cli::{Cli, Codec, Format, Mode};
 use crate::convert::{self, ConvertError};
 use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOptions, RunOutcome};
+use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
+use crate::probe;
 use crate::shared;
 use crate::summary;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -71,8 +74,13 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     }
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     let instrumented = modules::check(&program)?;
-    if cli.backend == Backend::Pt {
-        return Err(Failure::own("--backend pt: recording with Intel PT is not available in this mgz-record; use --backend soft"));
+    let mut probed = None;
+    let choice = backend::choose(cli.backend, &instrumented, || probed.insert(probe::probe()).clone())?;
+    if choice.backend == Chosen::Pt {
+        return live::command::record(cli, program, &instrumented, &choice, &probed.unwrap_or_default());
+    }
+    if cli.functions.is_some() || cli.pt.is_some() {
+        return Err(Failure::own("--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`"));
     }
     let (mode, mode_name) = driver_mode(cli.mode);
     let mut options = RunOptions {
@@ -92,7 +100,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
     let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut session = Session { manifest: manifest::begin(command, mode_name, options.period, options.window), folder };
+    let manifest = Manifest { backend_why: choice.why, ..manifest::begin(command, mode_name, options.period, options.window) };
+    let mut session = Session { manifest, folder };
     let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event))?));
     let outcome = match started {
         Ok(outcome) => outcome,

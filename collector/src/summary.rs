@@ -85,6 +85,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     if !manifest.program_status.is_empty() {
         let _ = write!(line, ", {:.2} s, slowdown unknown (not measured)", manifest.wall_seconds);
     }
+    if !manifest.backend_why.is_empty() {
+        let _ = write!(line, ", backend {} ({})", manifest.backend, manifest.backend_why);
+    }
     line
 }
 
@@ -95,6 +98,8 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "state": manifest.state,
         "program_status": manifest.program_status,
         "mode": manifest.mode,
+        "backend": manifest.backend,
+        "backend_why": manifest.backend_why,
         "wall_seconds": manifest.wall_seconds,
         "slowdown": null,
         "data": manifest.data,
@@ -130,6 +135,10 @@ mod tests {
             text(&m, "trace"),
             "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
         );
+        m.backend = "soft".into();
+        m.backend_why = "so it is".into();
+        assert!(text(&m, "trace").ends_with(", slowdown unknown (not measured), backend soft (so it is)"));
+        m.backend_why.clear();
         m.totals.loads_executed = None;
         m.totals.loads_executed_estimate = Some(1250.0);
         m.totals.dropped.insert("no_space".into(), 7);

@@ -25,7 +25,7 @@ use crate::perfdata::import::Input;
 use crate::perfdata::{PerfDataError, Session};
 use crate::record::{self, Failure};
 use mgz_annotations_schema::spill::ThreadKey;
-use mgz_annotations_schema::trace::{Module, ModuleLoad, SPILL_DIR, Thread};
+use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
 use modules::Modules;
 use parts::Parts;
 use resolve::Slices;
@@ -58,6 +58,11 @@ fn failure(message: impl std::fmt::Display) -> Failure {
 
 /// Imports a file into the folder `cli.output`. Returns the exit status.
 pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
+    run_with(cli, file, &mut |_| {})
+}
+
+/// As [`run`]; `amend` enters into the manifest what the caller knows beyond the file.
+pub fn run_with(cli: &Cli, file: &Path, amend: &mut dyn FnMut(&mut Manifest)) -> Result<i32, Failure> {
     let shown = file.display();
     let in_file = |error: PerfDataError| failure(format!("{shown}: {error}"));
     Folder::check(&cli.output, cli.force)?;
@@ -79,6 +84,7 @@ pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
         }
     };
     account::enter(&mut trace.manifest, &session, &outcome);
+    amend(&mut trace.manifest);
     let executed = account::executed(&session, &outcome);
     // The file's pages are not needed any more.
     drop(session);

@@ -1,0 +1,41 @@
+//! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
+//!
+//! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to try it on,
+//! and what is lost must be told. So the kernel stands behind a trait ([`kernel::Kernel`]), the events
+//! follow from the request and sysfs by a pure function ([`plan`]), and the file is what `perf record` would have
+//! written, so that one path leads from a capture to a trace, and perf can check it.
+//!
+//! * [`attr`]: `struct perf_event_attr`.
+//! * [`pmu`]: PMUs as sysfs describes them.
+//! * [`plan`]: which events, with which attributes, on which CPUs.
+//! * [`kernel`], [`linux`]: the kernel's side, and the real one.
+//! * [`open`]: opening and mapping, with what may be given up.
+//! * [`ring`]: shared memory.
+//! * [`file`], [`synth`]: perf.data, and records that the kernel does not write.
+//! * [`capture`]: emptying rings into the file.
+//! * [`run`]: a program from its start to its end under all of this.
+//! * [`command`], [`settings`], [`filter`]: what the command line asks for; capture and import in one go.
+//!
+//! Guarantees: records keep their order within a ring; loss is counted; the file is valid after every
+//! round, also when the recorder is killed; an error of the file does not end the program. Not done: attaching to
+//! processes that run already, tracing the kernel.
+
+pub mod attr;
+pub mod capture;
+pub mod command;
+pub mod file;
+pub mod filter;
+pub mod kernel;
+pub mod linux;
+pub mod open;
+pub mod plan;
+pub mod pmu;
+pub mod ring;
+pub mod run;
+pub mod settings;
+pub mod synth;
+
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
