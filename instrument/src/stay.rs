@@ -374,12 +374,16 @@ impl<'a> Finder<'a> {
                 wrong.extend([u, t].into_iter().filter(|&b| stays.of_block[b].is_some()));
             }
         }
-        // A table's targets in other functions are idle.
+        // A table's targets in other functions are idle; and it has one entry per block, which is that for control from outside if there
+        // is any.
         for table in self.view.tables {
             let u = self.view.blocks.partition_point(|b| b.insns.end <= table.jump.0);
-            let leaves = table.targets.iter().any(|&t| self.view.block_at(t).is_none());
-            if leaves && stays.needs_code(stays.of_block[u], None) {
-                wrong.push(u);
+            for target in &table.targets {
+                match self.view.block_at(*target) {
+                    None if stays.needs_code(stays.of_block[u], None) => wrong.push(u),
+                    Some(t) if self.external[t] && stays.of_block[t].is_some() => wrong.push(t),
+                    _ => {}
+                }
             }
         }
         wrong.sort_unstable();
@@ -394,6 +398,7 @@ mod tests {
     use crate::cfg::{Entries, Graph};
     use crate::disasm::decode;
     use crate::functions::Input;
+    use crate::ir::{InsnId, TableForm};
     use crate::operands::accesses;
     use crate::regs::reg_use;
     use iced_x86::InstructionInfoFactory;
@@ -403,12 +408,16 @@ mod tests {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        of(&mut g, &[])
+    }
+
+    fn of(g: &mut Graph, tables: &[JumpTable]) -> (Stays, Vec<Option<Stay>>) {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
-        crate::liveness::solve(&input, &g, &uses, true).mark(&input, &mut g, &uses);
+        crate::liveness::solve(&input, g, &uses, true).mark(&input, g, &uses);
         let accesses: Vec<Accesses> = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
-        let stays = find(&View { insns: &g.insns, blocks: &g.blocks, tables: &[], uses: &uses, accesses: &accesses, stores: false });
+        let stays = find(&View { insns: &g.insns, blocks: &g.blocks, tables, uses: &uses, accesses: &accesses, stores: false });
         let of = (0..g.blocks.len()).map(|b| stays.at(stays.of(b))).collect();
         (stays, of)
     }
@@ -482,6 +491,23 @@ mod tests {
         const POP_RBP: &[u8] = &[0x5d];
         let (_, of) = stays(&[PUSH_RBP, LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), POP_RBP, RET]);
         assert_eq!(of[1], Some(Stay { cursor: kept(5, true), scratch: None }));
+    }
+
+    #[test]
+    fn a_tables_target_that_is_entered_from_outside_is_in_none() {
+        // 100: mov eax,[rdi]; jmp *rax | 104: add rdi,4; cmp rdi,rsi; jne 100 | ret
+        let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
+        let stays = |external: bool| {
+            let body = decode(&bytes, 0x100, &[]).unwrap();
+            let jump = crate::cfg::KnownJump { ip: 0x102, targets: vec![0x104], closed: true };
+            let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
+            let block = g.block_at(0x104).unwrap();
+            g.blocks[block.0 as usize].external_entry = external;
+            let table = JumpTable { load: InsnId(0), jump: InsnId(1), table: 0x2000, form: TableForm::Absolute8, targets: vec![0x104] };
+            of(&mut g, &[table]).1
+        };
+        assert!(stays(false)[1].is_some());
+        assert_eq!(stays(true)[1], None);
     }
 
     #[test]
