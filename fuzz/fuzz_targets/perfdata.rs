@@ -1,9 +1,56 @@
-//! A perf.data file from outside: every reader of it, and the packets inside.
+//! A perf.data file from outside: its ptwrites, and their way to records by a sidecar that fits any file in it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_collector::perfdata::import;
+use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::sidecar::{PtWrite, Record};
+use mgz_collector::import::modules::{Annotations, Modules};
+use mgz_collector::import::parts::Parts;
+use mgz_collector::import::resolve::{Slices, slices};
+use mgz_collector::perfdata::{Session, events, import};
+use std::path::Path;
+
+/// Records of one and of three slots, written at the addresses that the encoder of the seeds uses.
+fn sidecar(output: &str) -> Sidecar {
+    let mut sidecar = Sidecar { records: vec![Record { slots: 1, ..Record::default() }, Record { slots: 3, ..Record::default() }], ..Sidecar::default() };
+    sidecar.header.flavour = "pt".into();
+    sidecar.header.output = output.into();
+    sidecar.ptwrites = (0..64).map(|n| PtWrite { ip: n * 24, record: u32::from(n % 2 == 1), part: (n / 2 % 5) as u32 * u32::from(n % 2 == 1) }).collect();
+    sidecar
+}
+
+fn resolve(bytes: &[u8]) -> Option<()> {
+    let session = Session::read(bytes).ok()?;
+    let name = &session.spaces.mappings().first()?.path;
+    let annotations = Annotations::new(Path::new("x.mgza"), &sidecar(name)).ok()?;
+    let modules = Modules::new(&session, vec![annotations]).ok()?;
+    let order: Vec<_> = (0..session.windows.len()).rev().collect();
+    let mut parts = Parts::default();
+    let (mut seen, mut resolved) = (0, 0);
+    let totals = events::for_each_unit(
+        &session,
+        &order,
+        &|events| (events.len(), slices(&session.spaces, &modules, &events)),
+        &mut |unit| {
+            let (count, Slices { list, without_ip, unresolved, .. }) = unit.data;
+            seen += count as u64;
+            let slots: usize = list.iter().map(|s| s.slots.len()).sum();
+            assert_eq!(count as u64, slots as u64 + without_ip + unresolved, "each ptwrite is in a slice or counted");
+            for slice in list {
+                assert!(!slice.slots.is_empty());
+                for joined in parts.join(|id| if id % 2 == 1 { 5 } else { 1 }, slice) {
+                    resolved += joined.slots.len();
+                    assert!(!joined.slots.is_empty());
+                }
+            }
+            Ok(())
+        },
+    );
+    assert_eq!(totals.ok()?.events, seen);
+    std::hint::black_box(resolved);
+    Some(())
+}
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut out = std::io::sink();
-    let _ = import::raw_bytes(bytes, &mut out);
+    let _ = import::raw_bytes(bytes, &mut std::io::sink());
+    let _ = resolve(bytes);
 });
