@@ -231,18 +231,20 @@ pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
         let word = u64::from_le_bytes([head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]]);
         match head[0] {
             0x02 if head[1] & 0x5f == 0x12 => {
-                let ip = head[1] & 0x80 != 0;
-                if head[1] & 0x20 == 0 {
-                    return Ok((Packet::Ptw { payload: word >> 8 & 0xffff_ffff, wide: false, ip }, 6));
-                }
-                let payload = u64::from_le_bytes([head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9]]);
-                return Ok((Packet::Ptw { payload, wide: true, ip }, 10));
+                // Without a branch on the width, which nothing predicts.
+                let wide = usize::from(head[1] >> 5 & 1);
+                let low = u64::from_le_bytes([head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9]]);
+                let payload = low & u64::MAX >> (32 - 32 * wide);
+                return Ok((Packet::Ptw { payload, wide: wide == 1, ip: head[1] & 0x80 != 0 }, 6 + 4 * wide));
             }
             0x3d => return Ok((Packet::Fup(Ip::Low16(word as u16)), 3)),
             0x5d => return Ok((Packet::Fup(Ip::Low32(word as u32)), 5)),
             0x7d => return Ok((Packet::Fup(Ip::Signed48(word & 0xffff_ffff_ffff)), 7)),
             0x59 => return Ok((Packet::Mtc(word as u8), 2)),
-            short if short & 7 == 3 => return Ok((Packet::Cyc(u64::from(short >> 3)), 1)),
+            short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
+                let second = short >> 2 & 1;
+                return Ok((Packet::Cyc(u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5), 1 + usize::from(second)));
+            }
             _ => {}
         }
     }

@@ -4,7 +4,7 @@
 //! anything else means that the FUP was lost, and the PTW is counted as torn rather than given the IP of
 //! some other event.
 
-use super::packet::{Ip, Packet, decode};
+use super::packet::{Ip, Packet};
 use super::stream::{GapReason, Packets, Step, find_psb};
 use super::time::{Clock, ClockSettings};
 
@@ -25,6 +25,23 @@ impl LastIp {
             Ip::Full(ip) => ip,
         };
         Some(self.0)
+    }
+
+    /// Applies a FUP's IP given as its selector and the eight bytes behind its first (of which it takes some), without
+    /// branches on the selector. Also gives the packet's length; `None`, with nothing done, for no IP and for reserved selectors.
+    #[inline(always)]
+    fn update_raw(&mut self, selector: u8, raw: u64) -> Option<(u64, usize)> {
+        /// By selector: length, bits that are replaced.
+        const FORMS: [(u8, u64); 8] =
+            [(0, 0), (3, 0xffff), (5, 0xffff_ffff), (7, u64::MAX), (7, 0xffff_ffff_ffff), (0, 0), (9, u64::MAX), (0, 0)];
+        let (len, mask) = FORMS[usize::from(selector & 7)];
+        if len == 0 {
+            return None;
+        }
+        let extended = ((raw << 16) as i64 >> 16) as u64;
+        let bits = if selector == 3 { extended } else { raw };
+        self.0 = self.0 & !mask | bits & mask;
+        Some((self.0, usize::from(len)))
     }
 }
 
@@ -113,25 +130,39 @@ impl<'a> Ptwrites<'a> {
         }
         loop {
             let (rest, start) = self.packets.in_step()?;
-            let (packet, len) = decode(rest, None).ok()?;
-            match packet {
-                Packet::Ptw { payload, ip: false, .. } => {
-                    self.packets.leave(len);
-                    return Some(Ptwrite { ip: None, payload, tsc: self.clock.tsc(), start, end: start + len });
-                }
-                Packet::Ptw { payload, .. } => {
-                    let Ok((Packet::Fup(ip), more)) = decode(&rest[len..], None) else { return None };
-                    if ip == Ip::Suppressed {
+            // The longest pair with its next byte fits into this, so nothing below looks at lengths.
+            let head = rest.first_chunk::<24>()?;
+            let word = |at: usize| u64::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5], head[at + 6], head[at + 7]]);
+            match head[0] {
+                0x02 if head[1] & 0x5f == 0x12 => {
+                    // Widths and compression vary without a pattern, so they are computed and not branched on.
+                    let wide = usize::from(head[1] >> 5 & 1);
+                    let payload = word(2) & u64::MAX >> (32 - 32 * wide);
+                    let len = 6 + 4 * wide;
+                    let tsc = self.clock.tsc();
+                    if head[1] & 0x80 == 0 {
+                        self.packets.leave(len);
+                        return Some(Ptwrite { ip: None, payload, tsc, start, end: start + len });
+                    }
+                    let (kind, raw) = if wide == 1 { (head[10], word(11)) } else { (head[6], word(7)) };
+                    if kind & 0x1f != 0x1d {
                         return None;
                     }
-                    let ip = self.last_ip.update(ip);
+                    let (ip, more) = self.last_ip.update_raw(kind >> 5, raw)?;
+                    let end = start + len + more;
                     self.packets.leave(len + more);
-                    return Some(Ptwrite { ip, payload, tsc: self.clock.tsc(), start, end: start + len + more });
+                    return Some(Ptwrite { ip: Some(ip), payload, tsc, start, end });
                 }
-                Packet::Mtc(_) | Packet::Cyc(_) | Packet::Pad => {
-                    self.clock.update(&packet);
-                    self.packets.leave(len);
+                0x59 => {
+                    self.clock.update(&Packet::Mtc(head[1]));
+                    self.packets.leave(2);
                 }
+                short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
+                    let second = short >> 2 & 1;
+                    self.clock.update(&Packet::Cyc(u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5));
+                    self.packets.leave(1 + usize::from(second));
+                }
+                0 => self.packets.leave(1),
                 _ => return None,
             }
         }
@@ -313,6 +344,27 @@ mod tests {
         assert_eq!(last.update(Ip::Signed48(0x8000_0000_0001)), Some(0xffff_8000_0000_0001));
         assert_eq!(last.update(Ip::Signed48(0x7fff_0000_0001)), Some(0x0000_7fff_0000_0001));
         assert_eq!(last.update(Ip::Full(u64::MAX)), Some(u64::MAX));
+    }
+
+    #[test]
+    fn both_ways_to_apply_an_ip_agree() {
+        let raw = 0x8877_8655_4433_2211u64;
+        for (selector, ip) in [
+            (1, Ip::Low16(raw as u16)),
+            (2, Ip::Low32(raw as u32)),
+            (3, Ip::Signed48(raw & 0xffff_ffff_ffff)),
+            (4, Ip::Low48(raw & 0xffff_ffff_ffff)),
+            (6, Ip::Full(raw)),
+        ] {
+            for old in [0, 0x1122_3344_5566_7788, u64::MAX] {
+                let (mut a, mut b) = (LastIp(old), LastIp(old));
+                assert_eq!(a.update(ip), b.update_raw(selector, raw).map(|x| x.0), "{ip:?} on {old:#x}");
+            }
+        }
+        for selector in [0, 5, 7] {
+            let mut last = LastIp(7);
+            assert_eq!((last.update_raw(selector, raw), last.0), (None, 7));
+        }
     }
 
     #[test]

@@ -35,14 +35,20 @@ pub struct Clock {
     /// Remainder of crystal ticks that did not make a whole TSC tick, in units of 1 / divisor.
     remainder: u64,
     cycles: u64,
-    ratio: u8,
+    /// TSC ticks of a core cycle in units of 2^-32, rounded up; 0 if unknown.
+    ticks_per_cycle: u64,
+}
+
+/// See [`Clock::ticks_per_cycle`]. Rounded up, a product is exact for a million cycles and never a tick low.
+fn ticks_per_cycle(nominal: u8, ratio: u8) -> u64 {
+    (u64::from(nominal) << 32).checked_add(u64::from(ratio).saturating_sub(1)).and_then(|n| n.checked_div(u64::from(ratio))).unwrap_or(0)
 }
 
 impl Clock {
     /// A clock that does not know the time.
     pub fn new(settings: ClockSettings) -> Self {
-        let ratio = settings.nominal_ratio;
-        Clock { settings, base: 0, cycle_base: 0, now: 0, known: false, mtc: None, remainder: 0, cycles: 0, ratio }
+        let ticks_per_cycle = ticks_per_cycle(settings.nominal_ratio, settings.nominal_ratio);
+        Clock { settings, base: 0, cycle_base: 0, now: 0, known: false, mtc: None, remainder: 0, cycles: 0, ticks_per_cycle }
     }
 
     /// TSC now; `None` before the first TSC packet.
@@ -62,7 +68,7 @@ impl Clock {
             Packet::Cbr(ratio) => {
                 self.cycle_base = self.now;
                 self.cycles = 0;
-                self.ratio = ratio;
+                self.ticks_per_cycle = ticks_per_cycle(self.settings.nominal_ratio, ratio);
             }
             Packet::Ovf => {
                 // What was lost may have held any number of ticks; only the next TSC or TMA says.
@@ -124,13 +130,12 @@ impl Clock {
     }
 
     fn cycles(&mut self, cycles: u64) {
-        if self.settings.nominal_ratio == 0 || self.ratio == 0 {
+        if self.ticks_per_cycle == 0 {
             return;
         }
         self.cycles = self.cycles.saturating_add(cycles);
-        let (nominal, ratio) = (u64::from(self.settings.nominal_ratio), u64::from(self.ratio));
         // A product beyond 64 bits comes from nonsense only.
-        let ticks = self.cycles.saturating_mul(nominal) / ratio;
+        let ticks = u64::try_from((u128::from(self.cycles) * u128::from(self.ticks_per_cycle)) >> 32).unwrap_or(u64::MAX);
         self.now = self.now.max(self.cycle_base.saturating_add(ticks));
     }
 }
@@ -170,6 +175,18 @@ mod tests {
         assert_eq!(run(&[start[0], start[1], start[2], Packet::Cyc(100)]), Some(10_050));
         let far = run(&[start[0], start[1], start[2], Packet::Cyc(100_000), Packet::Mtc(3)]);
         assert_eq!(far, Some(60_000));
+    }
+
+    #[test]
+    fn a_third_of_a_tick_thrice_is_a_tick() {
+        let settings = ClockSettings { nominal_ratio: 10, ..ClockSettings::default() };
+        for (ratio, cycles, ticks) in [(30, 3, 1), (30, 2, 0), (7, 7, 10), (255, 51_000_000, 2_000_000)] {
+            let mut clock = Clock::new(settings);
+            clock.update(&Packet::Tsc(1000));
+            clock.update(&Packet::Cbr(ratio));
+            clock.update(&Packet::Cyc(cycles));
+            assert_eq!(clock.tsc(), Some(1000 + ticks), "{ratio} {cycles}");
+        }
     }
 
     /// CBR moved the base of MTCs forward once, so that time ran ahead from there on.
