@@ -71,6 +71,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
         ("throttled", file.throttled, "times sampling was throttled; choose a longer period"),
         ("noted_errors", file.noted_errors, "errors were noted by perf while recording"),
         ("bad_records", file.bad_records, "records of the file are malformed"),
+        ("odd_samples", file.odd_samples, ""),
         ("unknown_events", file.unknown_ids, "records of the file name an unknown event"),
         ("bad_compressed", file.bad_compressed, "compressed records could not be unpacked"),
         ("file_cut_bytes", file.cut_bytes, "bytes of the file are in no whole record"),

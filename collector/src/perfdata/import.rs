@@ -48,6 +48,7 @@ impl fmt::Display for RawReport {
         line(file.bad_compressed, format!("{} compressed records could not be unpacked", file.bad_compressed))?;
         line(file.bad_records, format!("{} records are malformed", file.bad_records))?;
         line(file.unknown_ids, format!("{} records name an unknown event", file.unknown_ids))?;
+        line(file.odd_samples, format!("{} samples have fields that are not known", file.odd_samples))?;
         line(file.lost_records, format!("the kernel lost {} records", file.lost_records))?;
         line(file.lost_samples, format!("the kernel lost {} samples", file.lost_samples))?;
         line(file.throttled, format!("sampling was throttled {} times", file.throttled))?;

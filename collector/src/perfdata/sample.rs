@@ -23,6 +23,8 @@ pub struct Sample {
     pub identity: Identity,
     /// AUX data, as a range of the record's body.
     pub aux: Option<std::ops::Range<usize>>,
+    /// Bytes behind the last field.
+    pub rest: usize,
 }
 
 /// Walks over the fields of a body; `None` as soon as one does not fit.
@@ -159,6 +161,7 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         walk.skip(size)?;
         sample.aux = Some(from..walk.at);
     }
+    sample.rest = body.len() - walk.at;
     Some(sample)
 }
 
@@ -248,7 +251,7 @@ mod tests {
         body.extend(words(&[1, 2, 3, 4])); // physical address, cgroup, page sizes
         body.extend(words(&[8, 0x1122]));
         let sample = sample(&attr, &body).unwrap();
-        assert_eq!(sample.aux, Some(body.len() - 8..body.len()));
+        assert_eq!((sample.aux, sample.rest), (Some(body.len() - 8..body.len()), 0));
         assert_eq!(sample.identity, Identity { task: Some((5, 6)), time: Some(123), id: Some(78), cpu: Some(3) });
         for cut in 0..body.len() {
             assert_eq!(super::sample(&attr, &body[..cut]), None, "{cut} bytes");

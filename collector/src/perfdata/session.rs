@@ -100,6 +100,8 @@ pub struct FileLoss {
     pub bad_compressed: u64,
     /// Records shorter than their type demands, or samples that contradict their attribute.
     pub bad_records: u64,
+    /// Samples with bytes behind the last field that is known, e.g. of a newer kernel.
+    pub odd_samples: u64,
     /// Samples that name a counter which no attribute has.
     pub unknown_ids: u64,
     /// Records that the kernel lost.
@@ -161,6 +163,10 @@ pub struct Session<'a> {
     pub process_of: HashMap<u32, u32>,
     /// What was lost.
     pub loss: FileLoss,
+    /// Samples read, with AUX data or without.
+    pub samples: u64,
+    /// The file says that Intel PT was recorded.
+    pub has_pt: bool,
     /// What triggered AUX samples.
     pub sampling: Option<Sampling>,
     /// The command line of perf.
@@ -206,8 +212,17 @@ const MISC_BUILD_ID: u16 = 1 << 14;
 const AUXTRACE_INTEL_PT: u32 = 1;
 
 impl<'a> Session<'a> {
-    /// Reads a file of either form.
+    /// Reads a file of either form, which must hold Intel PT data.
     pub fn read(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
+        let session = Self::read_any(file)?;
+        if !session.has_pt && session.windows.is_empty() && session.full.is_empty() {
+            return Err(PerfDataError::NoIntelPt);
+        }
+        Ok(session)
+    }
+
+    /// Reads a file of either form, whatever was recorded.
+    pub fn read_any(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
         let layout = header::layout(file)?;
         let mut reader = Reader {
             session: Session::default(),
@@ -242,7 +257,7 @@ impl<'a> Session<'a> {
         loss.cut_bytes = problems.cut_bytes;
         loss.stopped_at = problems.stopped_at;
         loss.bad_compressed = problems.bad_compressed;
-        reader.finish()
+        Ok(reader.finish())
     }
 
     /// Which thread ran on a CPU at a time, if the file tells.
@@ -434,6 +449,8 @@ impl<'a> Reader<'a> {
     fn sample(&mut self, record: &Record<'a>) -> Option<()> {
         let Some(attr) = self.attr(record) else { return Some(()) };
         let found = sample::sample(&attr, &record.body)?;
+        self.session.samples += 1;
+        self.session.loss.odd_samples += u64::from(found.rest > 0);
         let Some(aux) = found.aux else { return Some(()) };
         let bytes = match &record.body {
             Bytes::File(body) => Bytes::File(&body[aux]),
@@ -558,10 +575,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Session<'a>, PerfDataError> {
-        if self.info.is_none() && self.session.windows.is_empty() && self.session.full.is_empty() {
-            return Err(PerfDataError::NoIntelPt);
-        }
+    fn finish(mut self) -> Session<'a> {
+        self.session.has_pt = self.info.is_some();
         if let Some(info) = self.info.take() {
             self.clock_seen = true;
             self.clock(&info);
@@ -587,7 +602,7 @@ impl<'a> Reader<'a> {
         let sampling = self.events.iter().find(|e| e.attr.sample_type & bits::AUX != 0);
         self.session.sampling = sampling.map(|e| Sampling::of(&e.attr));
         self.session.spaces.finish();
-        Ok(self.session)
+        self.session
     }
 }
 

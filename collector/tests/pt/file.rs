@@ -36,6 +36,10 @@ pub struct PerfFile {
     data: Vec<u8>,
     timing: (bool, bool, bool),
     compressed: bool,
+    /// PT data is snapshots.
+    pub snapshot: bool,
+    /// Further fields of samples, as `PERF_SAMPLE_*` bits.
+    pub extra: u64,
 }
 
 fn words(list: &[u64]) -> Vec<u8> {
@@ -60,7 +64,7 @@ fn attr(pmu: u32, config: u64, period: u64, sample_type: u64, flags: u64, aux_sa
 impl PerfFile {
     /// `timing`: TSC, MTC and CYC packets are on.
     pub fn new(kind: Kind, buffers: u32, timing: (bool, bool, bool)) -> Self {
-        PerfFile { kind, buffers, data: Vec::new(), timing, compressed: false }
+        PerfFile { kind, buffers, data: Vec::new(), timing, compressed: false, snapshot: false, extra: 0 }
     }
 
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
@@ -121,9 +125,34 @@ impl PerfFile {
         self.event(11, 0, &words(&[offset, size, flags]), pid, tid, tsc, cpu, buffer);
     }
 
-    /// A sample with AUX data, padded as the kernel does.
+    /// A sample with AUX data, padded as the kernel does. The extra fields hold something of the right form.
     pub fn sample(&mut self, aux: &[u8], ip: u64, pid: u32, tid: u32, tsc: u64, cpu: u32) {
-        let mut body = words(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc), u64::from(cpu), 1000]);
+        let has = |bit: u32| (self.extra | CPU | PERIOD) >> bit & 1 == 1;
+        let mut body = words(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc)]);
+        let mut add = |bit: u32, list: &[u64]| {
+            if has(bit) {
+                body.extend(words(list));
+            }
+        };
+        add(3, &[0x7000]); // ADDR
+        add(6, &[SAMPLE_ID + u64::from(cpu)]); // ID
+        add(9, &[77]); // STREAM_ID
+        add(7, &[u64::from(cpu)]);
+        add(8, &[1000]); // PERIOD
+        add(4, &[5, SAMPLE_ID + u64::from(cpu)]); // READ, with id
+        add(5, &[3, 0xffff_ffff_ffff_fe00, ip, ip + 4]); // CALLCHAIN
+        add(10, &[20 | 0x1234 << 32, 1, 2]); // RAW: 20 bytes and its length
+        add(11, &[2, 1, 2, 3, 4, 5, 6]); // BRANCH_STACK
+        add(12, &[2, 11, 12]); // REGS_USER: two registers
+        add(13, &[16, 1, 2, 16]); // STACK_USER
+        add(14, &[9]); // WEIGHT
+        add(15, &[0x5080021]); // DATA_SRC
+        add(17, &[0]); // TRANSACTION
+        add(18, &[0]); // REGS_INTR: none
+        add(19, &[0x1000]); // PHYS_ADDR
+        add(21, &[42]); // CGROUP
+        add(22, &[4096]); // DATA_PAGE_SIZE
+        add(23, &[4096]); // CODE_PAGE_SIZE
         let len = aux.len().next_multiple_of(8);
         body.extend(words(&[len as u64]));
         body.extend_from_slice(aux);
@@ -153,7 +182,10 @@ impl PerfFile {
         let ids = |first: u64| (0..u64::from(self.buffers)).map(|n| first + n).collect::<Vec<_>>();
         let mut list = vec![(attr(PT_PMU, config, 1, identity | IP | PERIOD, tracked, 0), ids(PT_ID))];
         if self.kind == Kind::Samples {
-            list.push((attr(4, 0x81d0, 1000, identity | IP | PERIOD | AUX, common, 8192), ids(SAMPLE_ID)));
+            let mut sampling = attr(4, 0x81d0, 1000, identity | IP | PERIOD | AUX | self.extra, common, 8192);
+            sampling[80] = 0b1001;
+            sampling[96] = 0b11;
+            list.push((sampling, ids(SAMPLE_ID)));
         }
         list
     }
@@ -161,6 +193,7 @@ impl PerfFile {
     /// Records that perf writes first.
     fn preamble(&self) -> Vec<u8> {
         let mut file = PerfFile::new(self.kind, self.buffers, self.timing);
+        file.snapshot = self.snapshot;
         // ns = tsc * 512 >> 10
         file.record(79, 0, &words(&[10, 512, 0]));
         let per_cpu = u64::from(self.kind != Kind::PerThread);
@@ -177,7 +210,7 @@ impl PerfFile {
         file.record(69, 0, &words(&index));
         let switches = if self.kind == Kind::PerThread { 0 } else { 2 };
         let info = [
-            pair(1, 0), u64::from(PT_PMU), 10, 512, 0, 1, 0x400, 0x800, switches, 0, per_cpu,
+            pair(1, 0), u64::from(PT_PMU), 10, 512, 0, 1, 0x400, 0x800, switches, u64::from(self.snapshot), per_cpu,
             0x200, 0x3c000, CTC_RATIO, 1, 2, 20, 0,
         ];
         file.record(70, 0, &words(&info));
@@ -232,7 +265,7 @@ impl PerfFile {
     /// The file form, with what comes from the kernel's buffers compressed: everything but the preamble and AUXTRACE records.
     pub fn finish_compressed(&self) -> Vec<u8> {
         let mut packed = PerfFile::new(self.kind, self.buffers, self.timing);
-        packed.compressed = true;
+        (packed.compressed, packed.snapshot, packed.extra) = (true, self.snapshot, self.extra);
         let mut encoder = zstd::stream::raw::Encoder::new(1).expect("zstd works");
         let (mut at, mut from) = (0, 0);
         while at < self.data.len() {

@@ -8,6 +8,7 @@
 
 mod encode;
 mod file;
+mod forms;
 mod libipt;
 mod words;
 
@@ -437,6 +438,55 @@ fn the_real_capture_reads_as_perf_reads_it() {
             assert!(time.abs_diff(*their_time) < 1000, "row {at}: {time} and {their_time}");
         }
     }
+}
+
+/// A large recording for `scripts/bench-pt`: MGZ_PT_CAPTURE is the folder, MGZ_PT_MIB the size. Makes `full.data`,
+/// `samples.data` and their sidecar `bench.mgza`.
+#[test]
+#[ignore = "makes files for a measurement"]
+fn captures() {
+    use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site};
+    let dir = PathBuf::from(std::env::var_os("MGZ_PT_CAPTURE").expect("MGZ_PT_CAPTURE"));
+    let mib: usize = std::env::var("MGZ_PT_MIB").map_or(256, |n| n.parse().expect("a number"));
+    let base = 0x5555_5555_0000;
+    let mut sidecar = Sidecar { functions: vec![Function { name: NONE, left: NONE, end: 0x1000, ..Function::default() }], ..Sidecar::default() };
+    sidecar.header.flavour = "pt".into();
+    sidecar.header.output = "/nowhere/program".into();
+    for n in 0..64u32 {
+        let ip = u64::from(n) * 24;
+        sidecar.regions.push(Region { first_record: n, record_count: 1, first_site: n, site_count: 1, ..Region::default() });
+        sidecar.records.push(Record { region: n, slots: 1, ip, clone_ip: ip });
+        sidecar.sites.push(Site { region: n, location: NONE, size: 8, ip, clone_ip: ip + 5, class: 2, a: 0, b: NO_RECORD, ..Site::default() });
+        sidecar.ptwrites.push(PtWrite { ip, record: n, part: 0 });
+    }
+    sidecar.write(&dir.join("bench.mgza")).expect("written");
+    let mut random = Random(40);
+    let style = Style { cyc: false, ..ALL };
+    let mut full = PerfFile::new(Kind::PerThread, 1, (true, true, false));
+    let mut samples = PerfFile::new(Kind::Samples, 1, (true, true, false));
+    for file in [&mut full, &mut samples] {
+        file.comm(1000, 1000, 1);
+        file.mmap(1000, base, 0x1_0000, "/nowhere/program", 2);
+    }
+    samples.start(1000, 1000, 3, 0, 0);
+    let (mut tsc, mut at) = (1_000_000, 0);
+    while at < mib << 20 {
+        let mut encoder = Encoder::new(style);
+        for write in writes(&mut random, 300_000, tsc) {
+            encoder.write(Write { ip: base + write.ip % 64 * 24, ..write });
+            tsc = write.tsc;
+        }
+        full.auxtrace(&encoder.bytes, at as u64, 0, 1000, u32::MAX);
+        let mut from = 0;
+        for place in ends(&encoder.places, 8192) {
+            samples.sample(&encoder.bytes[from..place.end], 0, 1000, 1000, place.write.tsc + 1, 0);
+            from = place.end;
+        }
+        at += encoder.bytes.len();
+    }
+    std::fs::write(dir.join("full.data"), full.finish()).expect("written");
+    drop(full);
+    std::fs::write(dir.join("samples.data"), samples.finish()).expect("written");
 }
 
 /// The seeds of the fuzz targets `pt_packets` and `perfdata`: `cargo test … --test pt seeds -- --ignored` makes them anew.
