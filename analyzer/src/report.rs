@@ -54,6 +54,8 @@ pub struct TraceInfo {
     pub state: String,
     /// How the program ended.
     pub program_status: String,
+    /// Of what `period` and `window` are numbers.
+    pub unit: String,
     /// Records per period; 0 in `full`.
     pub period: u64,
     /// Records per window; 0 in `full`.
@@ -356,6 +358,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             mode: manifest.mode.clone(),
             state: manifest.state.clone(),
             program_status: manifest.program_status.clone(),
+            unit: manifest.unit.clone(),
             period: manifest.period,
             window: manifest.window,
             wall_seconds: manifest.wall_seconds,

@@ -199,7 +199,12 @@ fn summary(analysis: &Analysis, out: &mut String) {
     let t = &s.trace;
     let mut line = |name: &str, text: String| out.push_str(&format!("{name:<16}{text}\n"));
     line("command", t.command.join(" "));
-    let sampling = if t.period > 0 { format!(", window {} of every {} records", count(t.window), count(t.period)) } else { String::new() };
+    let sampling = match (t.period, t.window) {
+        (0, _) => String::new(),
+        // Windows of so many bytes hold any number of records.
+        (period, 0) => format!(", a window every {} {}", count(period), if t.unit == "cpu-clock" { "ns of CPU time" } else { &t.unit }),
+        (period, window) => format!(", window {} of every {} records", count(window), count(period)),
+    };
     line("recording", format!("{} backend, mode {}{sampling}, {}; program: {}", t.backend, t.mode, t.state, if t.program_status.is_empty() { "?" } else { &t.program_status }));
     line("samples", format!("{} of {} to {} loads, {} thread(s), {} process(es)", count(s.samples), count(s.sample_min), count(s.sample_max), s.threads, s.processes));
     line("loads  A", format!("{} recorded + {} implied Constant ({} %), κ {}", count(m.accesses), count(m.implied), percent(m.implied_pct), number(m.kappa)));
