@@ -1,6 +1,6 @@
 //! Forms that perf.data files take: every combination of sample fields, snapshots, what is lost, and files of the real perf.
 
-use super::encode::{Encoder, Random, Style, Write};
+use super::encode::{Encoder, Random, Style, Write, writes};
 use super::file::{Kind, PerfFile};
 use super::{ALL, assert_perf_agrees, assert_same, by_thread, ends, has_perf, ours, readable, row, stream};
 use mgz_collector::perfdata::Session;
@@ -92,8 +92,13 @@ fn what_the_kernel_and_perf_say_is_lost_is_counted() {
 #[test]
 fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     let mut random = Random(33);
-    let encoder = stream(&mut random, Style { mtc: false, cyc: false, ..ALL }, 3_000, false);
-    let cut = encoder.places[1_200].end;
+    let mut encoder = Encoder::new(Style { mtc: false, cyc: false, ..ALL });
+    let writes = writes(&mut random, 3_000, 1_000_000);
+    writes[..1_200].iter().for_each(|w| encoder.write(*w));
+    let cut = encoder.bytes.len();
+    // As the processor does where tracing begins again.
+    encoder.psb(writes[1_200].tsc);
+    writes[1_200..].iter().for_each(|w| encoder.write(*w));
     for flags in [0, 1, 4] {
         let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
         file.aux(0, cut as u64, flags, 1000, 1000, 2, 0, 0);
@@ -101,15 +106,15 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
         file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
         let bytes = file.finish();
         let session = Session::read(&bytes).expect("whole");
-        let mut all = Vec::new();
-        events::for_each(&session, &mut |events| {
-            all.extend_from_slice(events);
+        let (mut count, mut marked) = (0, Vec::new());
+        events::for_each_unit(&session, &[], &|events| events, &mut |unit| {
+            marked.extend((!unit.continues).then_some(count));
+            marked.extend((0..unit.data.len()).filter(|&n| unit.data[n].before == Before::Loss).map(|n| count + n));
+            count += unit.data.len();
             Ok(())
         })
         .expect("no output");
-        assert_eq!(all.len(), 3_000);
-        let marked: Vec<_> = (0..all.len()).filter(|&n| all[n].before == Before::Loss).collect();
-        assert_eq!(marked, if flags == 0 { vec![] } else { vec![1_201] }, "flags {flags}");
+        assert_eq!((count, marked), (3_000, if flags == 0 { vec![] } else { vec![1_200] }), "flags {flags}");
     }
 }
 
