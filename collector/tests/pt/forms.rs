@@ -118,6 +118,21 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     }
 }
 
+/// Found by fuzzing: positions behind the last offset that there is overflowed.
+#[test]
+fn a_piece_at_the_end_of_all_offsets_is_read() {
+    let mut random = Random(34);
+    let encoder = stream(&mut random, ALL, 50, false);
+    for offset in [u64::MAX, u64::MAX - 40] {
+        let mut file = PerfFile::new(Kind::PerThread, 1, (true, true, true));
+        file.aux(offset, u64::MAX, 1, 1000, 1000, 2, 0, 0);
+        file.auxtrace(&encoder.bytes, offset, 0, 1000, u32::MAX);
+        file.auxtrace(&encoder.bytes, offset, 0, 1000, u32::MAX);
+        let (rows, _) = ours(&file.finish());
+        assert!(rows.len() <= 100, "{}", rows.len());
+    }
+}
+
 /// Runs perf; `None` where it cannot record here.
 fn perf(args: &[&str], to: &std::path::Path) -> Option<Vec<u8>> {
     let file = std::fs::File::create(to).expect("a file");
