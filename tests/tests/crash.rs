@@ -20,10 +20,12 @@ fn app(dir: &Path) -> Option<Instrumented> {
 fn start(options: &[&str], trace: &Path, app: &Instrumented, how: &str) -> Child {
     let mut command = record_command(options, trace, &app.path, &[how]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // SAFETY: setsid is a plain system call.
+    // SAFETY: plain system calls.
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
+            // Whoever starts the tests in the background makes them ignore it.
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
             Ok(())
         });
     }
