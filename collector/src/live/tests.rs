@@ -625,6 +625,13 @@ fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)>
     let path = dir.path().join("perf.data");
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "live::tests::recorder_process"]).env(CHILD, &path).stdout(std::process::Stdio::null()).process_group(0);
+    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore it.)
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let mut recorder = command.spawn().unwrap();
     let pid = recorder.id() as libc::pid_t;
     let began = Instant::now();
