@@ -25,6 +25,7 @@ pub mod elf;
 pub mod emit;
 pub mod frame;
 pub mod functions;
+pub mod handlers;
 pub mod hash;
 pub mod induction;
 pub mod ir;

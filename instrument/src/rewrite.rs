@@ -13,7 +13,7 @@ use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
-use crate::{lines, names};
+use crate::{handlers, lines, names};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -124,6 +124,14 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
     {
         return Err(Refusal::declined(format!(
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
+        )));
+    }
+    if options.flavour == FLAVOUR_PT
+        && let Some(finding) = handlers::inspected_faults(&elf, &input, &program)
+    {
+        return Err(Refusal::declined(format!(
+            "it may install a handler for SIGSEGV or the like that looks at where a fault happened ({}; at {:#x}), and with the pt backend nothing shows handlers the original place; use --backend soft",
+            finding.why, finding.at
         )));
     }
     // The clone is a few times larger than the code at most.

@@ -26,6 +26,8 @@ pub struct Options<'a> {
     pub instrument: &'a [&'a str],
     /// Loads may be lost to original code that cannot be patched.
     pub lossy: bool,
+    /// The PT flavour is not compared.
+    pub soft_only: bool,
 }
 
 /// Instruments a program beside itself as `NAME.FLAVOUR`.

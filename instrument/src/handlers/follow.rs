@@ -1,0 +1,329 @@
+//! What instructions do to a [`State`], and the states before every instruction of a function.
+
+use super::state::{ARGUMENTS, State, Value, place};
+use super::{FLAGS, SA_SIGINFO};
+use crate::cfg::Graph;
+use crate::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+/// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`] says of them.
+const KNOWN: [&str; 12] =
+    ["sigaction", "__sigaction", "sigemptyset", "sigfillset", "sigaddset", "sigdelset", "sigismember", "memset", "signal", "sigprocmask", "pthread_sigmask", "getenv"];
+
+/// Names callees: the imported function that a call goes to, if it is one.
+pub struct Follow<'a> {
+    /// By call instruction.
+    pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
+    /// Every possible use of an argument is looked for; else what is certain of the values that it holds.
+    pub uses: bool,
+}
+
+/// Size of glibc's `struct sigaction` and of a `sigset_t` in it, bytes.
+const ACTION_BYTES: i64 = 152;
+const SET_BYTES: i64 = 128;
+
+impl Follow<'_> {
+    /// The state before each instruction that control reaches, by number. `None` if that cannot be found: not in reasonable time,
+    /// or (where uses are looked for) because control may arrive from nowhere.
+    pub fn solve(&self, graph: &Graph, params: u8) -> Option<Vec<Option<State>>> {
+        let mut factory = InstructionInfoFactory::new();
+        let mut before: Vec<Option<State>> = vec![None; graph.blocks.len()];
+        let mut work = Vec::new();
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let pad = graph.pads.iter().any(|p| p.1.0 as usize == b);
+            if b != 0 && (!block.external_entry || pad && !graph.roots[b]) {
+                continue;
+            }
+            if b != 0 && self.uses {
+                return None;
+            }
+            before[b] = Some(if b == 0 { State::entry(params) } else { State::unknown() });
+            work.push(b);
+        }
+        let mut left = 64 * graph.blocks.len() + 256;
+        while let Some(b) = work.pop() {
+            left = left.checked_sub(1)?;
+            let Some(mut state) = before[b].clone() else { continue };
+            let mut arrive = |s: usize, state: &State, work: &mut Vec<usize>| {
+                let changed = match &mut before[s] {
+                    Some(known) => known.join(state),
+                    none => {
+                        *none = Some(state.clone());
+                        true
+                    }
+                };
+                if changed && !work.contains(&s) {
+                    work.push(s);
+                }
+            };
+            for insn in graph.insns_of(b) {
+                self.step(&mut state, &insn.inst, &mut factory);
+                if matches!(insn.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+                    for (_, pad) in graph.pads.iter().filter(|p| p.0.0 as usize == b) {
+                        arrive(pad.0 as usize, &state, &mut work);
+                    }
+                }
+            }
+            for s in &graph.blocks[b].succs {
+                arrive(s.0 as usize, &state, &mut work);
+            }
+        }
+        let mut all = vec![None; graph.insns.len()];
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let Some(mut state) = before[b].clone() else { continue };
+            for (i, insn) in block.insns.clone().zip(graph.insns_of(b)) {
+                all[i as usize] = Some(state.clone());
+                self.step(&mut state, &insn.inst, &mut factory);
+            }
+        }
+        Some(all)
+    }
+
+    fn operand(&self, state: &State, inst: &Instruction, op: u32) -> Value {
+        match inst.op_kind(op) {
+            OpKind::Register => state.register(inst.op_register(op)),
+            OpKind::Memory => match place(state.address(inst)) {
+                Some(at) => state.read(at, inst.memory_size().size() as u32),
+                None => Value::ANY.low(inst.memory_size().size() as u32),
+            },
+            _ => inst.try_immediate(op).map_or(Value::ANY, Value::constant),
+        }
+    }
+
+    fn assign(&self, state: &mut State, inst: &Instruction, value: Value) {
+        match inst.op0_kind() {
+            OpKind::Register => state.set_register(inst.op0_register(), value),
+            OpKind::Memory => self.store(state, state.address(inst), inst.memory_size().size() as u32, value),
+            _ => {}
+        }
+    }
+
+    fn store(&self, state: &mut State, address: Value, size: u32, value: Value) {
+        let known = place(address);
+        if known.is_none_or(|at| at > 1 << 32) && matches!(value, Value::Frame(_)) {
+            state.escaped = true;
+        }
+        match known {
+            Some(at) if size > 0 => state.write(at, size, value),
+            Some(_) => state.forget_all(self.uses),
+            None => {
+                state.forget_statics();
+                if state.escaped {
+                    state.forget_all(self.uses);
+                }
+            }
+        }
+    }
+
+    /// Executes an instruction.
+    fn step(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+        self.execute(state, inst, factory);
+        if !self.uses {
+            // Where a value stems from tells nothing of its bits.
+            for v in state.regs.iter_mut().filter(|v| matches!(v, Value::Derived(_)) && **v != Value::LEFT_OVER) {
+                *v = Value::ANY;
+            }
+        }
+    }
+
+    fn execute(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+        use Mnemonic as M;
+        if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            return self.call(state, inst);
+        }
+        let two = inst.op_count() >= 2;
+        let same = two && inst.op0_kind() == OpKind::Register && inst.op1_kind() == OpKind::Register && inst.op0_register() == inst.op1_register();
+        let size = match inst.op0_kind() {
+            OpKind::Register => inst.op0_register().size() as u32,
+            _ => inst.memory_size().size() as u32,
+        };
+        let general = inst.op0_kind() == OpKind::Memory || inst.op0_register().is_gpr();
+        match inst.mnemonic() {
+            M::Mov | M::Movzx if general => {
+                let v = self.operand(state, inst, 1).low(if inst.op1_kind() == OpKind::Register { inst.op1_register().size() as u32 } else { size.max(1) });
+                self.assign(state, inst, v);
+            }
+            M::Lea => {
+                let v = state.address(inst);
+                self.assign(state, inst, v);
+            }
+            M::Xor | M::Sub if same => self.assign(state, inst, Value::constant(0)),
+            M::Add | M::Sub if general => {
+                let v = self.operand(state, inst, 0).add(self.operand(state, inst, 1), inst.mnemonic() == M::Sub);
+                self.assign(state, inst, v.low(size));
+            }
+            M::And if general => {
+                let v = self.operand(state, inst, 0).bitwise(self.operand(state, inst, 1), |a, b| (a.0 | b.0, a.1 & b.1));
+                self.assign(state, inst, v.low(size));
+            }
+            M::Or if general => {
+                let v = self.operand(state, inst, 0).bitwise(self.operand(state, inst, 1), |a, b| (a.0 & b.0, a.1 | b.1));
+                self.assign(state, inst, v.low(size));
+            }
+            M::Xor if general => {
+                let v = self.operand(state, inst, 0).bitwise(self.operand(state, inst, 1), |a, b| (a.0 & b.0 | a.1 & b.1, a.0 & b.1 | a.1 & b.0));
+                self.assign(state, inst, v.low(size));
+            }
+            M::Shl | M::Shr if general && two && inst.op1_kind() == OpKind::Immediate8 => {
+                let n = u32::from(inst.immediate8()) & if size == 8 { 63 } else { 31 };
+                let v = match self.operand(state, inst, 0).low(size) {
+                    Value::Bits { zero, one } if inst.mnemonic() == M::Shl => Value::Bits { zero: zero << n | ((1u64 << n) - 1), one: one << n },
+                    Value::Bits { zero, one } => Value::Bits { zero: zero >> n | !(u64::MAX >> n), one: one >> n },
+                    other => Value::from_taint(other.taint()),
+                };
+                self.assign(state, inst, v.low(size));
+            }
+            m if is_set(m) => self.assign(state, inst, Value::Bits { zero: 0xfe, one: 0 }),
+            m if is_conditional_move(m) => {
+                let v = self.operand(state, inst, 0).join(self.operand(state, inst, 1)).low(size);
+                self.assign(state, inst, v);
+            }
+            M::Cmp | M::Test | M::Nop | M::Endbr64 => {}
+            M::Push => {
+                let v = self.operand(state, inst, 0);
+                let rsp = state.regs[usize::from(RSP.0)].add(Value::constant(8), true);
+                state.regs[usize::from(RSP.0)] = rsp;
+                self.store(state, rsp, 8, v);
+            }
+            M::Pop | M::Leave => {
+                if inst.mnemonic() == M::Leave {
+                    state.regs[usize::from(RSP.0)] = state.regs[usize::from(RBP.0)];
+                }
+                let rsp = state.regs[usize::from(RSP.0)];
+                let v = if let Value::Frame(at) = rsp { state.read(at, 8) } else { Value::ANY };
+                state.regs[usize::from(RSP.0)] = rsp.add(Value::constant(8), false);
+                if inst.mnemonic() == M::Leave { state.regs[usize::from(RBP.0)] = v } else { self.assign(state, inst, v) }
+            }
+            _ => self.other(state, inst, size, factory),
+        }
+    }
+
+    /// An instruction of no particular meaning; vector stores of zeros and repeated stores are looked at.
+    fn other(&self, state: &mut State, inst: &Instruction, size: u32, factory: &mut InstructionInfoFactory) {
+        let vector = |r: Register| r.is_xmm() || r.is_ymm() || r.is_zmm();
+        let number = |r: Register| r.number() as u32 & 31;
+        if vector(inst.op0_register()) && inst.op0_kind() == OpKind::Register {
+            let last = inst.op_count() - 1;
+            let zeroing = matches!(inst.mnemonic(), Mnemonic::Pxor | Mnemonic::Xorps | Mnemonic::Xorpd | Mnemonic::Vpxor | Mnemonic::Vxorps | Mnemonic::Vxorpd);
+            let bit = 1 << number(inst.op0_register());
+            let same = inst.op_register(last) == inst.op_register(last - u32::from(last > 0));
+            if zeroing && same { state.zero_vectors |= bit } else { state.zero_vectors &= !bit }
+            return;
+        }
+        let stored = inst.op0_kind() == OpKind::Memory && inst.op_count() == 2 && inst.op1_kind() == OpKind::Register && vector(inst.op1_register());
+        if stored
+            && state.zero_vectors >> number(inst.op1_register()) & 1 == 1
+            && is_vector_store(inst.mnemonic())
+            && let Some(at) = place(state.address(inst))
+        {
+            return state.fill(at, u64::from(size), 0);
+        }
+        let info = factory.info(inst);
+        let written = info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite));
+        let used = reg_use(info);
+        let mut taint = used.read.iter().fold(0, |t, r| t | state.regs[usize::from(r.0)].taint());
+        if inst.op_count() > 0 && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
+            if let Some(at) = place(state.address(inst)) {
+                taint |= state.read(at, size.min(8)).taint();
+            }
+        }
+        if written {
+            if inst.op0_kind() == OpKind::Memory {
+                self.store(state, state.address(inst), size, Value::from_taint(taint));
+            } else {
+                self.string_store(state, inst, size);
+            }
+        }
+        for r in used.clobber.iter() {
+            state.regs[usize::from(r.0)] = Value::from_taint(taint);
+        }
+    }
+
+    /// `stos`, `movs` and what else writes through rdi.
+    fn string_store(&self, state: &mut State, inst: &Instruction, size: u32) {
+        let repeated = inst.has_rep_prefix();
+        let count = if repeated { state.regs[usize::from(RCX.0)].as_constant() } else { Some(1) };
+        let stos = matches!(inst.mnemonic(), Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq);
+        match (place(state.regs[usize::from(RDI.0)]), count) {
+            (Some(at), Some(n)) if n < 1 << 32 => {
+                let zero = stos && state.regs[usize::from(RAX.0)].low(size).as_constant() == Some(0);
+                if zero { state.fill(at, n * u64::from(size), 0) } else { state.forget(at, (n * u64::from(size)) as i64) }
+            }
+            (None, _) if !state.escaped => state.forget_statics(),
+            _ => state.forget_all(self.uses),
+        }
+    }
+
+    fn call(&self, state: &mut State, inst: &Instruction) {
+        let arguments = ARGUMENTS.map(|r| state.regs[usize::from(r)]);
+        let argument = |n: usize| arguments[n];
+        let name = (self.callee)(inst).filter(|n| KNOWN.contains(n));
+        let frame_given = (0..6).any(|n| matches!(argument(n), Value::Frame(_)));
+        let taint = (0..6).fold(0, |t, n| t | argument(n).taint());
+        match name {
+            Some("memset") => match (place(argument(0)), argument(1).as_constant(), argument(2).as_constant()) {
+                (Some(at), Some(byte), Some(n)) => state.fill(at, n, byte as u8),
+                _ => state.forget_all(self.uses),
+            },
+            Some("sigaction" | "__sigaction") => match place(argument(2)) {
+                // The action before: it was judged where it was installed, and counts as one without SA_SIGINFO from here on.
+                Some(at) => {
+                    state.forget(at, ACTION_BYTES);
+                    state.write(at + FLAGS, 1, Value::Bits { zero: SA_SIGINFO, one: 0 });
+                }
+                None if argument(2).as_constant() != Some(0) => state.forget_statics(),
+                None => {}
+            },
+            Some(_) => {
+                for at in [0, 2].into_iter().filter_map(|n| place(argument(n))) {
+                    state.forget(at, SET_BYTES);
+                }
+            }
+            None => {
+                state.forget_statics();
+                state.escaped |= frame_given;
+                if state.escaped {
+                    state.forget_all(self.uses);
+                }
+            }
+        }
+        // Compilers know which registers a function of the same file leaves alone, and may keep values in them.
+        let imported = (self.callee)(inst).is_some();
+        for r in CALLER_SAVED.iter() {
+            let place = &mut state.regs[usize::from(r.0)];
+            *place = match self.uses {
+                true if imported => Value::ANY,
+                true => Value::from_taint(place.taint()),
+                false => Value::LEFT_OVER,
+            };
+        }
+        // A callee may hand back what it was given.
+        state.regs[usize::from(RAX.0)] = Value::from_taint(if self.uses { taint } else { 0 });
+        state.zero_vectors = 0;
+    }
+}
+
+fn is_vector_store(m: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        m,
+        M::Movaps | M::Movups | M::Movdqa | M::Movdqu | M::Movapd | M::Movupd | M::Movq | M::Movlps | M::Movhps | M::Movd
+            | M::Vmovaps | M::Vmovups | M::Vmovdqa | M::Vmovdqu | M::Vmovapd | M::Vmovupd | M::Vmovq | M::Vmovdqu64 | M::Vmovdqa64
+    )
+}
+
+fn is_set(m: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        m,
+        M::Sete | M::Setne | M::Seta | M::Setae | M::Setb | M::Setbe | M::Setg | M::Setge | M::Setl | M::Setle | M::Sets | M::Setns | M::Setp | M::Setnp | M::Seto | M::Setno
+    )
+}
+
+fn is_conditional_move(m: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        m,
+        M::Cmove | M::Cmovne | M::Cmova | M::Cmovae | M::Cmovb | M::Cmovbe | M::Cmovg | M::Cmovge | M::Cmovl | M::Cmovle | M::Cmovs | M::Cmovns | M::Cmovp | M::Cmovnp | M::Cmovo | M::Cmovno
+    )
+}

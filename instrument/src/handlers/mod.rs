@@ -1,0 +1,400 @@
+//! Whether handlers of a program may look at its faults: at where one happened and at the registers there.
+//!
+//! With the software backend the runtime shows every handler the original instruction and registers. A program of the `pt` flavour runs
+//! without a runtime: its handlers see clones, whose addresses and spare registers differ from the original's. Most handlers do not care. Those that do (they step
+//! over an instruction, repair a base register, look the address up in a table) would be broken, so a file that may install one
+//! is declined.
+//!
+//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
+//!
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV;
+//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
+//!   install no others);
+//! - the handler is a function of this file that neither reads through its third argument nor gives it away;
+//! - the action is one that was in force before: memory that the function did not write, and that (if it is a static) or the like of which (if
+//!   it is not) `sigaction` is given elsewhere in the file for the old action.
+//!
+//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
+//! taken to know only their own code: files are judged one by one. The number of a system call made through `syscall()` counts if it is a constant.
+
+mod follow;
+mod imports;
+mod state;
+
+use crate::analyze::recover;
+use crate::cfg::{Entries, Graph};
+use crate::disasm::{decode, direct_target};
+use crate::discover::pads_of;
+use crate::elf::Elf;
+use crate::functions::{Input, Program};
+use follow::Follow;
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use imports::Imports;
+use state::{ARGUMENTS, State, Value, place};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
+const FAULTS: [u64; 5] = [4, 5, 7, 8, 11];
+const SA_SIGINFO: u64 = 4;
+/// Offset of the flags in glibc's `struct sigaction`, and in the kernel's.
+const FLAGS: i64 = 136;
+const KERNEL_FLAGS: i64 = 8;
+const RT_SIGACTION: u64 = 13;
+/// Calls through which a handler's context is followed.
+const DEPTH: usize = 8;
+/// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
+const ARITIES: [(&str, u8); 34] = [
+    ("abort", 0), ("__stack_chk_fail", 0), ("__errno_location", 0), ("getpid", 0), ("pthread_self", 0), ("pause", 0), ("fork", 0), ("getppid", 0),
+    ("_exit", 1), ("exit", 1), ("_Exit", 1), ("raise", 1), ("sigemptyset", 1), ("sigfillset", 1), ("fflush", 1), ("puts", 1), ("strlen", 1), ("time", 1),
+    ("sem_post", 1), ("alarm", 1), ("perror", 1), ("free", 1), ("malloc", 1), ("unlink", 1), ("close", 1), ("pthread_exit", 1), ("strsignal", 1),
+    ("signal", 2), ("kill", 2), ("siglongjmp", 2), ("longjmp", 2), ("__longjmp_chk", 2), ("fputs", 2), ("psiginfo", 2),
+];
+
+/// A place that may install a handler that looks at faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where, link-time; 0 if it is no place in the code.
+    pub at: u64,
+    /// Why it is not known to be harmless.
+    pub why: &'static str,
+}
+
+/// The first place in a file, if there is one.
+pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+    let imports = Imports::read(elf, input);
+    let installer = |name: &str| name == "sigaction" || name == "__sigaction";
+    if imports.taken.iter().any(|n| installer(n)) {
+        return Some(Finding { at: 0, why: "the address of sigaction is stored in data" });
+    }
+    let search = Search { input, program, imports: &imports, asked: RefCell::default() };
+    let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| installer(e.1) || e.1 == "syscall").map(|e| *e.0).collect::<Vec<u64>>();
+    let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
+    let mut own = Own::new();
+    // Functions that hand their arguments on to an installer are installers; each round may find more.
+    loop {
+        let places = places(input, &targets);
+        let functions: BTreeSet<usize> = places.iter().filter_map(|&p| program.function_at(p)).map(|f| f.0 as usize).collect();
+        if let Some(&at) = places.iter().find(|&&p| program.function_at(p).is_none() && !is_system_call(input, p) && !input.is_plt(p)) {
+            return Some(Finding { at, why: "code that is in no known function" });
+        }
+        let mut seen = Seen::default();
+        for f in functions {
+            if let Err(finding) = search.sites(f, &own, &mut seen) {
+                return Some(finding);
+            }
+        }
+        if seen.hand_on.keys().all(|f| own.contains_key(f)) {
+            return seen.unexplained();
+        }
+        if let Some(&at) = seen.hand_on.keys().find(|&&f| stored(input, f)) {
+            return Some(Finding { at, why: "the address of a function that installs any handler is stored in data" });
+        }
+        targets.extend(seen.hand_on.keys());
+        own.extend(seen.hand_on);
+        search.asked.borrow_mut().clear();
+    }
+}
+
+/// Functions of the file that install what they are given, by address: which arguments are the signal (if it is one) and the action.
+type Own = BTreeMap<u64, (Option<u8>, u8)>;
+
+/// What the places of a file have in common.
+#[derive(Default)]
+struct Seen {
+    hand_on: Own,
+    /// Statics that `sigaction` fills with the action before.
+    saved_statics: BTreeSet<u64>,
+    /// Other memory is filled so as well.
+    saved_elsewhere: bool,
+    /// Actions that the function at hand did not write: (place, address if it is a static).
+    restored: Vec<(u64, Option<u64>)>,
+}
+
+impl Seen {
+    /// An action that nobody wrote is one that was there before, if such are asked for at all.
+    fn unexplained(&self) -> Option<Finding> {
+        let explained = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
+        let found = self.restored.iter().find(|r| !explained(r.1));
+        found.map(|r| Finding { at: r.0, why: "a handler that is described in memory which is not followed" })
+    }
+}
+
+/// Whether a word of data holds this code address.
+fn stored(input: &Input, address: u64) -> bool {
+    let word = |s: &crate::functions::SegmentBytes| !s.executable && s.bytes.chunks_exact(8).any(|w| w == address.to_le_bytes());
+    input.relative_targets.iter().any(|t| t.1 == address) || !input.pie && input.segments.iter().any(word)
+}
+
+/// Whether the two bytes at `at` are those of `syscall`.
+fn is_system_call(input: &Input, at: u64) -> bool {
+    input.bytes_at(at).is_some_and(|b| b.starts_with(&[0x0f, 0x05]))
+}
+
+/// Places in code that may refer to one of the targets, by distance or as an immediate, or that may be a system call. Bytes are looked at one by
+/// one, so that nothing is missed; most of what is found is none.
+fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
+    let mut found = Vec::new();
+    for range in &input.exec_ranges {
+        let Some(code) = input.slice(range) else { continue };
+        for (i, window) in code.windows(4).enumerate() {
+            let at = range.start + i as u64;
+            let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
+            let relative = at.wrapping_add(4).wrapping_add(value as i32 as u64);
+            if targets.contains(&relative) || !input.pie && targets.contains(&u64::from(value)) || window[..2] == [0x0f, 0x05] {
+                found.push(at);
+            }
+        }
+    }
+    found
+}
+
+struct Search<'a> {
+    input: &'a Input<'a>,
+    program: &'a Program,
+    imports: &'a Imports,
+    /// Answers of [`Search::uses`]; those in work count as no.
+    asked: RefCell<HashMap<(u64, u8), bool>>,
+}
+
+impl<'a> Search<'a> {
+    fn graph(&self, function: usize) -> Option<Graph> {
+        let info = &self.program.functions[function];
+        let bytes = self.input.slice(&info.range)?;
+        let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(self.input, info), suspected: info.taken.clone() };
+        let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
+        certain.extend(entries.pads.iter().map(|p| p.1));
+        let body = decode(bytes, info.range.start, &certain).ok()?;
+        let mut factory = InstructionInfoFactory::new();
+        let (graph, _) = recover(self.input, &body.insns, &info.range, &entries, &info.words, &mut factory);
+        (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
+    }
+
+    /// Judges the installing places in a function.
+    fn sites(&self, function: usize, own: &Own, seen: &mut Seen) -> Result<(), Finding> {
+        let start = self.program.functions[function].range.start;
+        let harmful = |at, why| Err(Finding { at, why });
+        let Some(graph) = self.graph(function) else { return harmful(start, "its function is not understood") };
+        let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kind(&i.inst, own)).collect();
+        if kinds.iter().all(|k| *k == Kind::None) {
+            return Ok(());
+        }
+        if let Some(i) = kinds.iter().position(|k| *k == Kind::Taken) {
+            return harmful(graph.insns[i].ip, "the address of sigaction is taken");
+        }
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let follow = Follow { callee: &callee, uses: false };
+        let Some(states) = follow.solve(&graph, 0x3f) else {
+            return harmful(start, "its function is too large to be followed");
+        };
+        let reads_flags = graph.insns.iter().zip(&states).any(|(i, s)| {
+            let param = |s: &State| s.register(i.inst.memory_base()) == Value::Param(1) && i.inst.memory_displacement64() as i64 == FLAGS;
+            s.as_ref().is_some_and(param)
+        });
+        for ((insn, kind), state) in graph.insns.iter().zip(kinds).zip(&states) {
+            let Some(state) = state else { continue };
+            let argument = |n: u8| state.regs[usize::from(ARGUMENTS[usize::from(n)])];
+            let (signal, action, kernel) = match kind {
+                Kind::Installer(signal, action) => (signal.map_or(Value::ANY, argument), argument(action), false),
+                Kind::SystemCall => match state.regs[0].low(4).as_constant() {
+                    Some(RT_SIGACTION) => (argument(0), argument(1), true),
+                    Some(_) => continue,
+                    None => return harmful(insn.ip, "a system call whose number is not known"),
+                },
+                Kind::CallOfSyscall => match argument(0).low(4).as_constant() {
+                    Some(RT_SIGACTION) => return harmful(insn.ip, "rt_sigaction by way of syscall()"),
+                    _ => continue,
+                },
+                _ => continue,
+            };
+            // Functions of the file need not take a third one.
+            let named = self.imports.callee(&insn.inst).is_some() || kernel;
+            let old = if named { argument(2) } else { Value::constant(0) };
+            if [signal, action, old].contains(&Value::LEFT_OVER) {
+                return harmful(insn.ip, "arguments that are kept over a call");
+            }
+            match old {
+                old if old.as_constant() == Some(0) => {}
+                old => match old.as_constant() {
+                    Some(at) => {
+                        seen.saved_statics.insert(at);
+                    }
+                    None => seen.saved_elsewhere = true,
+                },
+            }
+            let of_param = match action {
+                Value::Param(n) => Some(n),
+                _ if kernel && reads_flags => Some(1),
+                _ => None,
+            };
+            match self.site(state, signal, action, kernel) {
+                Verdict::Harmless => {}
+                _ if of_param.is_some() => {
+                    if !self.program.functions[function].called.is_empty() {
+                        return harmful(start, "its function has several entries");
+                    }
+                    let signal = if let Value::Param(n) = signal { Some(n) } else { None };
+                    seen.hand_on.insert(start, (signal, of_param.unwrap_or(1)));
+                }
+                Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
+                Verdict::Harmful(why) => return harmful(insn.ip, why),
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&self, inst: &Instruction, own: &Own) -> Kind {
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return Kind::SystemCall;
+        }
+        let installs = |name: &str| name == "sigaction" || name == "__sigaction";
+        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
+        match self.imports.callee(inst) {
+            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
+            Some("syscall") => return Kind::CallOfSyscall,
+            _ => {}
+        }
+        if let Some(&(signal, action)) = direct_target(inst).and_then(|t| own.get(&t)) {
+            return Kind::Installer(signal, action);
+        }
+        let named = |at: u64| own.contains_key(&at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
+        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
+        let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
+        if memory || immediate { Kind::Taken } else { Kind::None }
+    }
+
+    /// Judges one place by its arguments.
+    fn site(&self, state: &State, signal: Value, action: Value, kernel: bool) -> Verdict {
+        if action.as_constant() == Some(0) || signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
+            return Verdict::Harmless;
+        }
+        let Some(at) = place(action) else { return Verdict::Restored(None) };
+        let flags = at + if kernel { KERNEL_FLAGS } else { FLAGS };
+        let (clear, set) = match state.read(flags, 4) {
+            Value::Bits { zero, one } => (zero & SA_SIGINFO != 0, one & SA_SIGINFO != 0),
+            _ => (false, false),
+        };
+        if clear {
+            return Verdict::Harmless;
+        }
+        if !state.wrote(at) && !set {
+            return Verdict::Restored(action.as_constant());
+        }
+        let Some(handler) = state.read(at, 8).as_constant() else { return Verdict::Harmful("a handler that is not known") };
+        match self.program.function_at(handler).filter(|f| self.program.function(*f).range.start == handler) {
+            _ if handler <= 1 => Verdict::Harmless,
+            Some(f) if !self.uses(f.0 as usize, 2, DEPTH) => Verdict::Harmless,
+            Some(_) => Verdict::Harmful("a handler that may use its third argument, the context of the fault"),
+            None => Verdict::Harmful("a handler that is not a known function"),
+        }
+    }
+
+    /// Whether a function may read through its argument number `param`, or give it away.
+    fn uses(&self, function: usize, param: u8, depth: usize) -> bool {
+        let start = self.program.functions[function].range.start;
+        if depth == 0 {
+            return true;
+        }
+        if let Some(&known) = self.asked.borrow().get(&(start, param)) {
+            return known;
+        }
+        self.asked.borrow_mut().insert((start, param), false);
+        let used = self.find_use(function, param, depth);
+        self.asked.borrow_mut().insert((start, param), used);
+        used
+    }
+
+    fn find_use(&self, function: usize, param: u8, depth: usize) -> bool {
+        let Some(graph) = self.graph(function) else { return true };
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let Some(states) = (Follow { callee: &callee, uses: true }).solve(&graph, 1 << param) else { return true };
+        graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, depth)))
+    }
+
+    /// Whether an instruction reads through a followed argument or hands it to somebody.
+    fn gives_away(&self, inst: &Instruction, state: &State, function: usize, depth: usize) -> bool {
+        let taint = |r| state.register(r).taint() != 0;
+        if matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Lea | Mnemonic::Endbr64) {
+            return false;
+        }
+        for op in 0..inst.op_count() {
+            let through = match inst.op_kind(op) {
+                OpKind::Memory if is_harmless_read(inst, state) => false,
+                OpKind::Memory => taint(inst.memory_base()) || taint(inst.memory_index()),
+                OpKind::MemorySegRSI | OpKind::MemorySegESI => state.regs[6].taint() != 0,
+                OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => state.regs[7].taint() != 0,
+                _ => false,
+            };
+            if through {
+                return true;
+            }
+        }
+        let outside = direct_target(inst).is_none_or(|t| !self.program.functions[function].range.contains(&t));
+        match inst.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, depth),
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, depth),
+            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, depth),
+            _ => {}
+        }
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return [7, 6, 2, 10, 8, 9].iter().any(|&r: &usize| state.regs[r].taint() != 0);
+        }
+        let given = (0..inst.op_count()).any(|o| o > 0 && inst.op_kind(o) == OpKind::Register && taint(inst.op_register(o)));
+        let kept = match inst.op0_kind() {
+            // In its own frame, or in a register that is followed.
+            OpKind::Memory => matches!(state.address(inst), Value::Frame(_)) || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test),
+            OpKind::Register => inst.op0_register().is_gpr(),
+            _ => true,
+        };
+        given && !kept
+    }
+
+    fn call_gives_away(&self, inst: &Instruction, state: &State, depth: usize) -> bool {
+        let given = |n: usize| state.regs[usize::from(ARGUMENTS[n])].taint() != 0;
+        let all = (0..6).filter(|&n| given(n));
+        if let Some(name) = self.imports.callee(inst) {
+            let arity = ARITIES.iter().find(|a| a.0 == name).map_or(6, |a| usize::from(a.1));
+            return all.into_iter().any(|n| n < arity);
+        }
+        let mut all = all.peekable();
+        if all.peek().is_none() {
+            return false;
+        }
+        let target = direct_target(inst).and_then(|t| self.program.function_at(t).filter(|f| self.program.function(*f).range.start == t));
+        match target {
+            Some(f) => all.any(|n| self.uses(f.0 as usize, n as u8, depth - 1)),
+            None => true,
+        }
+    }
+}
+
+/// Judgement of a place that installs a handler.
+enum Verdict {
+    Harmless,
+    /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
+    Restored(Option<u64>),
+    Harmful(&'static str),
+}
+
+/// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction
+/// pointer, nor a register that a probe may change.
+fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
+    /// Of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault address, floating-point state, signal mask.
+    const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
+    let reads = inst.op0_kind() != OpKind::Memory || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push);
+    let plain = state.register(inst.memory_base()) == Value::Param(2) && inst.memory_index() == iced_x86::Register::None;
+    let (start, size) = (inst.memory_displacement64(), inst.memory_size().size() as u64);
+    reads && plain && size > 0 && SAME.iter().any(|r| r.start <= start && start < r.end && start + size <= r.end)
+}
+
+/// What an instruction has to do with installing handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    None,
+    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and the action.
+    Installer(Option<u8>, u8),
+    SystemCall,
+    CallOfSyscall,
+    /// Takes the address of an installer.
+    Taken,
+}

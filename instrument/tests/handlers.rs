@@ -1,0 +1,106 @@
+//! Which programs may look at their faults: small C programs, each with whether the `pt` flavour of it is safe.
+
+use mgz_annotations_schema::abi::FLAVOUR_PT;
+use mgz_instrument::elf::Elf;
+use mgz_instrument::functions::{Options, discover};
+use mgz_instrument::handlers::inspected_faults;
+use mgz_instrument::rewrite::analysis_input;
+use mgz_instrument::unwind::Tables;
+use std::process::Command;
+
+const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h>\n#include <stdlib.h>\n#include <unistd.h>\n#include <setjmp.h>\n#include <stdio.h>\n\
+    #include <stdint.h>\n#include <ucontext.h>\n#include <sys/mman.h>\n#include <sys/syscall.h>\nvolatile uintptr_t sink;\n\
+    #define HANDLER(name, body) __attribute__((noinline)) void name(int s, siginfo_t *i, void *c) { (void)s; (void)i; (void)c; body; }\n";
+
+/// `install` with constants is inlined or not, as the compiler likes.
+const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
+    struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = flags; sigemptyset(&a.sa_mask); sigaction(s, &a, 0); }\n";
+
+/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `?` depends on what the optimiser shows).
+const CASES: &[(&str, &str, char)] = &[
+    ("no handlers at all", "int main(void) { return (int)sink; }", '-'),
+    ("signal gives the number only", "static void h(int s) { sink = s; }\nint main(void) { signal(SIGSEGV, h); return 0; }", '-'),
+    ("flags without SA_SIGINFO", "static void h(int s) { sink = s; }\nint main(int argc, char **argv) { struct sigaction a; sigemptyset(&a.sa_mask);\n\
+      a.sa_handler = argc > 2 ? h : SIG_DFL; a.sa_flags = SA_RESTART; if (argc > 1) a.sa_flags |= SA_NODEFER; sigaction(atoi(argv[1]), &a, 0); return 0; }", '-'),
+    ("a table of signals", "static void h(int s) { sink = s; }\nint main(void) { static const int all[] = {1, 2, 11, 15}; struct sigaction a; memset(&a, 0, sizeof a);\n\
+      a.sa_handler = h; for (int i = 0; i < 4; i++) sigaction(all[i], &a, 0); return 0; }", '-'),
+    ("the context of a signal that is no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", '-'),
+    ("the address of a fault", "HANDLER(h, mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
+    ("the stack pointer of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP]; _exit(1))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
+    ("a jump out", "sigjmp_buf b;\nHANDLER(h, siglongjmp(b, 1))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGBUS, &a, 0); return sigsetjmp(b, 1); }", '-'),
+    ("the old action is put back", "static void h(int s) { sink = s; }\nint main(void) { struct sigaction a, old; memset(&a, 0, sizeof a); a.sa_handler = h;\n\
+      sigaction(SIGSEGV, &a, &old); sink = getpid(); sigaction(SIGSEGV, &old, 0); return 0; }", '-'),
+    ("the old action is kept in a static", "static struct sigaction old;\nstatic void h(int s) { sink = s; sigaction(SIGSEGV, &old, 0); }\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_handler = h; sigaction(SIGSEGV, &a, &old); return 0; }", '-'),
+    ("flags of the old action are changed", "int main(int argc, char **argv) { struct sigaction a; sigaction(atoi(argv[1]), 0, &a);\n\
+      if (argc > 2) a.sa_flags |= SA_RESTART; else a.sa_flags &= ~SA_RESTART; sigaction(atoi(argv[1]), &a, 0); return 0; }", '-'),
+    ("a function that is given the action", "__attribute__((noinline)) int put(int s, const struct sigaction *a) { sink++; return sigaction(s, a, 0); }\nstatic void h(int s) { sink = s; }\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_handler = h; return put(SIGSEGV, &a); }", '-'),
+    ("system calls of other kinds", "int main(void) { long r; __asm__ volatile(\"syscall\" : \"=a\"(r) : \"a\"(39) : \"rcx\", \"r11\", \"memory\"); return (int)syscall(SYS_gettid) + (int)r; }", '-'),
+    ("the place of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("a register is repaired", "HANDLER(h, ((ucontext_t *)c)->uc_mcontext.gregs[REG_RBX] = 1)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGFPE, &a, 0); return 0; }", '+'),
+    ("the stack pointer is changed", "HANDLER(h, ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP] -= 8)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGFPE, &a, 0); return 0; }", '+'),
+    ("the context is handed on", "__attribute__((noinline)) void look(void *c, int n) { sink = ((uintptr_t *)c)[n]; }\nHANDLER(h, look(c, s))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context is kept", "void *kept;\nHANDLER(h, kept = c)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGILL, &a, 0); return 0; }", '+'),
+    ("any signal", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(atoi(argv[argc - 1]), &a, 0); return 0; }", '+'),
+    ("any flags, any handler", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nvoid *handlers[2] = {h, h};\n\
+      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("an action in static memory", "static struct sigaction a;\nHANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      __attribute__((noinline)) void fill(void) { a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; }\nint main(void) { fill(); sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("a function that is given a harmful action", "__attribute__((noinline)) int put(int x, const struct sigaction *a, int s) { sink = x; return sigaction(s, a, 0); }\n\
+      HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; return put(3, &a, SIGSEGV); }", '+'),
+    ("sigaction by pointer", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nint (*volatile put)(int, const struct sigaction *, struct sigaction *) = sigaction;\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; return put(SIGSEGV, &a, 0); }", '+'),
+    ("a system call of its own", "HANDLER(h, sink = 1)\nint main(void) { struct { void *h; long f; void *r; long m; } a = {h, SA_SIGINFO, 0, 0};\n\
+      long r; __asm__ volatile(\"xor %%r10d, %%r10d\\n mov $8, %%r10d\\n syscall\" : \"=a\"(r) : \"a\"(13), \"D\"(11), \"S\"(&a), \"d\"(0) : \"rcx\", \"r10\", \"r11\", \"memory\"); return (int)r; }", '?'),
+    ("syscall()", "HANDLER(h, sink = 1)\nint main(void) { struct { void *h; long f; void *r; long m; } a = {h, SA_SIGINFO, 0, 0}; return (int)syscall(SYS_rt_sigaction, SIGSEGV, &a, 0, 8); }", '+'),
+    ("an inner function installs", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nint main(void) { install(SIGSEGV, h, SA_SIGINFO); return 0; }", '+'),
+    ("an inner function installs for no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nint main(void) { install(SIGUSR1, h, SA_SIGINFO); return 0; }", '?'),
+];
+
+fn finding(compiler: &str, flags: &[&str], source: &str) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));
+    let install = if source.contains("install(") { INSTALL } else { "" };
+    std::fs::write(&c, format!("{HEAD}{install}{source}\n")).unwrap();
+    let done = Command::new(compiler).args(flags).args(["-w", "-o"]).arg(&out).arg(&c).output().unwrap();
+    assert!(done.status.success(), "{compiler}: {}", String::from_utf8_lossy(&done.stderr));
+    let data = std::fs::read(&out).unwrap();
+    let elf = Elf::parse(&data).unwrap();
+    let tables = Tables::read(&elf).unwrap();
+    let input = analysis_input(&elf, &tables);
+    let program = discover(&input, &Options::new(FLAVOUR_PT));
+    inspected_faults(&elf, &input, &program).map(|f| format!("{} at {:#x}", f.why, f.at))
+}
+
+#[test]
+fn handlers_that_may_look_at_faults_are_found() {
+    let ways: [&[&str]; 4] = [&["-O0", "-fPIE", "-pie"], &["-O2", "-fPIE", "-pie"], &["-O2", "-fno-pie", "-no-pie"], &["-O2", "-fcf-protection=full", "-Wl,-z,now"]];
+    let mut wrong = Vec::new();
+    for compiler in ["gcc", "clang"] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            println!("SKIPPED: {compiler} is not installed");
+            continue;
+        }
+        for flags in ways {
+            for (what, source, expected) in CASES {
+                let found = finding(compiler, flags, source);
+                if *expected != '?' && found.is_some() != (*expected == '+') {
+                    wrong.push(format!("{what} ({compiler} {flags:?}): {found:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
