@@ -1,8 +1,9 @@
-/* backtrace() from the depth of a recursion, from a callback, and from a signal handler; _Unwind_Backtrace with
+/* backtrace() from the depth of a recursion, from a callback, and from signal handlers; _Unwind_Backtrace with
    the frames' canonical addresses. Prints numbers of frames and whether the stack pointers grow. */
 #define _GNU_SOURCE
 #include "mix.h"
 #include <execinfo.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <unwind.h>
 
@@ -45,10 +46,31 @@ static int compare(const void *a, const void *b) {
     return *(const int *)a - *(const int *)b;
 }
 
-/* A recorder may have frames of its own between a handler and what it interrupted; the way down to main must be there. */
+/* Whatever calls the handler must not be seen: right behind it is the signal's frame, then what was interrupted. */
 __attribute__((noinline)) static int behind_handler(void) {
     void *addresses[64];
-    return backtrace(addresses, 64) >= 7;
+    int n = backtrace(addresses, 64);
+    frames = 0;
+    last_frame = 0;
+    _Unwind_Backtrace(visit, 0);
+    printf("%d %d behind the handler\n", n, frames);
+    return n;
+}
+
+__attribute__((noinline)) static void from_inside(const int *p, int depth) {
+    volatile int here = p[depth & 7];
+    if (depth == 0)
+        here += *(volatile int *)0;
+    else
+        from_inside(p, depth - 1);
+}
+
+static sigjmp_buf out;
+
+static void fault_handler(int s) {
+    (void)s;
+    mix((uint64_t)behind_handler());
+    siglongjmp(out, 1);
 }
 
 static void handler(int s) {
@@ -64,6 +86,9 @@ int main(void) {
     qsort(copy, 8, sizeof *copy, compare);
     signal(SIGUSR1, handler);
     raise(SIGUSR1);
+    signal(SIGSEGV, fault_handler);
+    if (sigsetjmp(out, 1) == 0)
+        from_inside(data, 5);
     report("backtraces");
     return 0;
 }

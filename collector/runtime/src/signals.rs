@@ -427,12 +427,120 @@ unsafe extern "C" fn on_segv() {
     )
 }
 
+/// Offset of register number `n` of [`Context::registers`] from rsp in [`on_signal`] after its `sub`.
+const fn saved(n: usize) -> usize {
+    DELIVERY_BYTES + 8 + 40 + 8 * n
+}
+
+/// Low and high byte of such an offset in the DWARF encoding of signed numbers.
+const fn low(n: usize) -> usize {
+    saved(n) & 0x7f | 0x80
+}
+
+const fn high(n: usize) -> usize {
+    // One byte more would be needed from here on.
+    assert!(saved(n) < 0x2000);
+    saved(n) >> 7
+}
+
+/// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
+const DELIVERY_BYTES: usize = size_of::<Delivery>().next_multiple_of(16) + 8;
+
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals blocked.
+///
+/// The handler is called from here, so that unwinders find a signal frame right behind it: the call frame information says that this function's
+/// caller is the interrupted code, with its registers where the kernel has saved them.
 #[unsafe(naked)]
 unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has aligned it.
-    naked_asm!(".cfi_startproc", "sub rsp, 8", ".cfi_adjust_cfa_offset 8", "call {deliver}", "add rsp, 8", ".cfi_adjust_cfa_offset -8", "test rax, rax", "jne 2f", "ret", "2:", "mov rsp, rax", "lea rdx, [rsp + 8]", "lea rsi, [rsp + 8 + {context}]", "mov edi, [rsi]", "jmp {again}", ".cfi_endproc",
-        deliver = sym deliver, again = sym on_signal, context = const size_of::<Context>())
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_signal_frame",
+        "sub rsp, {bytes}",
+        ".cfi_remember_state",
+        // DW_CFA_def_cfa_expression: what is saved as rsp. Then one DW_CFA_expression each: saved at rsp + offset.
+        ".cfi_escape 0x0f, 4, 0x77, {rsp_low}, {rsp_high}, 6",
+        ".cfi_escape 0x10, 8, 3, 0x77, {r8_low}, {r8_high}",
+        ".cfi_escape 0x10, 9, 3, 0x77, {r9_low}, {r9_high}",
+        ".cfi_escape 0x10, 10, 3, 0x77, {r10_low}, {r10_high}",
+        ".cfi_escape 0x10, 11, 3, 0x77, {r11_low}, {r11_high}",
+        ".cfi_escape 0x10, 12, 3, 0x77, {r12_low}, {r12_high}",
+        ".cfi_escape 0x10, 13, 3, 0x77, {r13_low}, {r13_high}",
+        ".cfi_escape 0x10, 14, 3, 0x77, {r14_low}, {r14_high}",
+        ".cfi_escape 0x10, 15, 3, 0x77, {r15_low}, {r15_high}",
+        ".cfi_escape 0x10, 5, 3, 0x77, {rdi_low}, {rdi_high}",
+        ".cfi_escape 0x10, 4, 3, 0x77, {rsi_low}, {rsi_high}",
+        ".cfi_escape 0x10, 6, 3, 0x77, {rbp_low}, {rbp_high}",
+        ".cfi_escape 0x10, 3, 3, 0x77, {rbx_low}, {rbx_high}",
+        ".cfi_escape 0x10, 1, 3, 0x77, {rdx_low}, {rdx_high}",
+        ".cfi_escape 0x10, 0, 3, 0x77, {rax_low}, {rax_high}",
+        ".cfi_escape 0x10, 2, 3, 0x77, {rcx_low}, {rcx_high}",
+        ".cfi_escape 0x10, 7, 3, 0x77, {rsp_low}, {rsp_high}",
+        ".cfi_escape 0x10, 16, 3, 0x77, {rip_low}, {rip_high}",
+        "mov rcx, rsp",
+        "call {deliver}",
+        "cmp rax, 1",
+        "jb 3f",
+        "ja 2f",
+        "lea rdx, [rsp + {bytes} + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        "xor eax, eax",
+        "call [rsp]",
+        "mov rdi, rsp",
+        "lea rsi, [rsp + {bytes} + 8]",
+        "call {returned}",
+        "3:",
+        "add rsp, {bytes}",
+        ".cfi_restore_state",
+        "ret",
+        "2:",
+        "mov rsp, rax",
+        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + 8 + {context}]",
+        "mov edi, [rsi]",
+        "jmp {again}",
+        ".cfi_endproc",
+        deliver = sym deliver,
+        returned = sym returned,
+        again = sym on_signal,
+        context = const size_of::<Context>(),
+        bytes = const DELIVERY_BYTES,
+        r8_low = const low(0),
+        r8_high = const high(0),
+        r9_low = const low(1),
+        r9_high = const high(1),
+        r10_low = const low(2),
+        r10_high = const high(2),
+        r11_low = const low(3),
+        r11_high = const high(3),
+        r12_low = const low(4),
+        r12_high = const high(4),
+        r13_low = const low(5),
+        r13_high = const high(5),
+        r14_low = const low(6),
+        r14_high = const high(6),
+        r15_low = const low(7),
+        r15_high = const high(7),
+        rdi_low = const low(8),
+        rdi_high = const high(8),
+        rsi_low = const low(9),
+        rsi_high = const high(9),
+        rbp_low = const low(10),
+        rbp_high = const high(10),
+        rbx_low = const low(11),
+        rbx_high = const high(11),
+        rdx_low = const low(12),
+        rdx_high = const high(12),
+        rax_low = const low(13),
+        rax_high = const high(13),
+        rcx_low = const low(14),
+        rcx_high = const high(14),
+        rsp_low = const low(15),
+        rsp_high = const high(15),
+        rip_low = const low(16),
+        rip_high = const high(16),
+    )
 }
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
@@ -582,8 +690,25 @@ fn append(ring: Ring, slot: Slot) {
     control.cursor += 16;
 }
 
-/// Runs the program's handler. Returns 0, or the address of a moved frame on which to start again.
-unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context) -> usize {
+/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of [`on_signal`].
+#[repr(C)]
+struct Delivery {
+    /// Address of the program's handler.
+    handler: usize,
+    signal: i32,
+    /// It was recording.
+    recording: bool,
+    /// The ring and place in the clone that were interrupted.
+    interrupted: Option<(Ring, modules::Place)>,
+    /// Registers as the clone had them, and as the handler sees them.
+    before: [u64; REGISTERS],
+    shown: [u64; REGISTERS],
+    spill: [u64; abi::SPILL_SLOTS],
+}
+
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, or the address of a moved frame on which
+/// to start again.
+unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
@@ -645,29 +770,36 @@ unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context
         }
         mask &= !SEGV_BIT;
     }
+    // SAFETY: room that the caller has made on its stack.
+    unsafe { delivery.write(Delivery { handler: action.handler, signal, recording, interrupted, before, shown, spill }) };
     let _ = sys::sigprocmask(2, Some(mask));
-    // SAFETY: the program's handler, called as the kernel would.
-    unsafe { core::mem::transmute::<usize, extern "C" fn(i32, *mut Info, *mut Context)>(action.handler)(signal, info, context) };
+    1
+}
+
+/// The program's handler has returned.
+unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) {
     let _ = sys::sigprocmask(0, Some(!0));
+    // SAFETY: what `deliver` wrote, and the kernel's frame.
+    let (delivery, c) = unsafe { (&*delivery, &mut *context) };
+    let Delivery { signal, shown, before, spill, .. } = delivery;
     if let Some(ring) = thread::current() {
         ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
         c.mask &= !SEGV_BIT;
     }
-    if let Some((ring, place)) = interrupted {
-        if !recording || sys::gs() != ring.address {
-            // Recording has ended, perhaps just now: the region goes on in the spare ring.
-            resume(ring.spare(), c, &shown, &before, &place.state);
-            ring.spare().spill = spill;
-        } else if c.registers[..REGISTERS] == shown {
-            append(ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_RETURN, aux: abi::mark_aux(signal as u32, place.clone) });
-            resume(ring.control(), c, &shown, &before, &place.state);
-            ring.control().spill = spill;
-        } else {
-            process::count(count::CUT_REGIONS, 1);
-            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(signal as u32, place.clone) });
-        }
+    let Some((ring, place)) = delivery.interrupted else { return };
+    let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
+    if !delivery.recording || sys::gs() != ring.address {
+        // Recording has ended, perhaps just now: the region goes on in the spare ring.
+        resume(ring.spare(), c, shown, before, &place.state);
+        ring.spare().spill = *spill;
+    } else if c.registers[..REGISTERS] == *shown {
+        append(ring, mark(abi::MARK_SIGNAL_RETURN));
+        resume(ring.control(), c, shown, before, &place.state);
+        ring.control().spill = *spill;
+    } else {
+        process::count(count::CUT_REGIONS, 1);
+        append(ring, mark(abi::MARK_CUT));
     }
-    0
 }
 
 /// Puts the clone's registers back, with the region's base where the ring now is.

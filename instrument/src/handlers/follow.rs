@@ -4,6 +4,7 @@ use super::state::{ARGUMENTS, State, Value, place};
 use super::{FLAGS, SA_SIGINFO};
 use crate::cfg::Graph;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
+use std::collections::BTreeSet;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`] says of them.
@@ -28,7 +29,8 @@ impl Follow<'_> {
     pub fn solve(&self, graph: &Graph, params: u8) -> Option<Vec<Option<State>>> {
         let mut factory = InstructionInfoFactory::new();
         let mut before: Vec<Option<State>> = vec![None; graph.blocks.len()];
-        let mut work = Vec::new();
+        // Lowest address first: mostly the order in which control goes.
+        let mut work = BTreeSet::new();
         for (b, block) in graph.blocks.iter().enumerate() {
             let pad = graph.pads.iter().any(|p| p.1.0 as usize == b);
             if b != 0 && (!block.external_entry || pad && !graph.roots[b]) {
@@ -38,13 +40,13 @@ impl Follow<'_> {
                 return None;
             }
             before[b] = Some(if b == 0 { State::entry(params) } else { State::unknown() });
-            work.push(b);
+            work.insert(b);
         }
         let mut left = 64 * graph.blocks.len() + 256;
-        while let Some(b) = work.pop() {
+        while let Some(b) = work.pop_first() {
             left = left.checked_sub(1)?;
             let Some(mut state) = before[b].clone() else { continue };
-            let mut arrive = |s: usize, state: &State, work: &mut Vec<usize>| {
+            let mut arrive = |s: usize, state: &State, work: &mut BTreeSet<usize>| {
                 let changed = match &mut before[s] {
                     Some(known) => known.join(state),
                     none => {
@@ -52,8 +54,8 @@ impl Follow<'_> {
                         true
                     }
                 };
-                if changed && !work.contains(&s) {
-                    work.push(s);
+                if changed {
+                    work.insert(s);
                 }
             };
             for insn in graph.insns_of(b) {
@@ -128,6 +130,17 @@ impl Follow<'_> {
 
     fn execute(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         use Mnemonic as M;
+        if inst.mnemonic() == M::Syscall {
+            // The kernel writes through its arguments and replaces rax, rcx and r11.
+            if [7, 6, 2, 10, 8, 9].iter().any(|&r: &usize| matches!(state.regs[r], Value::Frame(_))) {
+                state.forget_all(self.uses);
+            }
+            state.forget_statics();
+            for r in [0, 1, 11] {
+                state.regs[r] = Value::ANY;
+            }
+            return;
+        }
         if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
             return self.call(state, inst);
         }

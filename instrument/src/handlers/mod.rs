@@ -15,7 +15,8 @@
 //!   it is not) `sigaction` is given elsewhere in the file for the old action.
 //!
 //! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
-//! taken to know only their own code: files are judged one by one. The number of a system call made through `syscall()` counts if it is a constant.
+//! taken to know only their own code: files are judged one by one. A number that is handed to
+//! `syscall()` counts if it is a constant.
 
 mod follow;
 mod imports;
@@ -41,6 +42,7 @@ const SA_SIGINFO: u64 = 4;
 const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
+const NOT_UNDERSTOOD: &str = "its function is not understood";
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
 /// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
@@ -75,13 +77,17 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
     loop {
         let places = places(input, &targets);
         let functions: BTreeSet<usize> = places.iter().filter_map(|&p| program.function_at(p)).map(|f| f.0 as usize).collect();
-        if let Some(&at) = places.iter().find(|&&p| program.function_at(p).is_none() && !is_system_call(input, p) && !input.is_plt(p)) {
+        if let Some(&at) = places.iter().find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p)) {
             return Some(Finding { at, why: "code that is in no known function" });
         }
         let mut seen = Seen::default();
         for f in functions {
             if let Err(finding) = search.sites(f, &own, &mut seen) {
-                return Some(finding);
+                let range = &program.functions[f].range;
+                let mut inside = places.iter().filter(|p| range.contains(p));
+                if finding.why != NOT_UNDERSTOOD || !inside.all(|&p| is_other_system_call(input, p)) {
+                    return Some(finding);
+                }
             }
         }
         if seen.hand_on.keys().all(|f| own.contains_key(f)) {
@@ -131,6 +137,25 @@ fn is_system_call(input: &Input, at: u64) -> bool {
     input.bytes_at(at).is_some_and(|b| b.starts_with(&[0x0f, 0x05]))
 }
 
+/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand, or like an address. Padding in front of a
+/// function has zeros that would be the distance to it.
+fn is_reference(input: &Input, at: u64) -> bool {
+    let Some(&[before, last, a, b, c, d]) = at.checked_sub(2).and_then(|p| input.bytes_at(p)).and_then(|b| b.first_chunk::<6>()) else { return false };
+    let operand = matches!(last, 0xe8 | 0xe9) || last & 0xc7 == 5 || before == 0x0f && last & 0xf0 == 0x80;
+    !is_system_call(input, at) && (operand || [a, b, c, d] != [0; 4])
+}
+
+/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number than rt_sigaction's.
+fn is_other_system_call(input: &Input, at: u64) -> bool {
+    let number = |opcode: &[u8]| {
+        let code = input.bytes_at(at.checked_sub(opcode.len() as u64 + 4)?)?.strip_prefix(opcode)?;
+        Some(u64::from(u32::from_le_bytes(code.get(..4)?.try_into().ok()?)))
+    };
+    // mov rax, imm32; mov eax, imm32.
+    let known = number(&[0x48, 0xc7, 0xc0]).or_else(|| number(&[0xb8]));
+    is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
+}
+
 /// Places in code that may refer to one of the targets, by distance or as an immediate, or that may be a system call. Bytes are looked at one by
 /// one, so that nothing is missed; most of what is found is none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
@@ -174,7 +199,7 @@ impl<'a> Search<'a> {
     fn sites(&self, function: usize, own: &Own, seen: &mut Seen) -> Result<(), Finding> {
         let start = self.program.functions[function].range.start;
         let harmful = |at, why| Err(Finding { at, why });
-        let Some(graph) = self.graph(function) else { return harmful(start, "its function is not understood") };
+        let Some(graph) = self.graph(function) else { return harmful(start, NOT_UNDERSTOOD) };
         let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kind(&i.inst, own)).collect();
         if kinds.iter().all(|k| *k == Kind::None) {
             return Ok(());
@@ -199,6 +224,10 @@ impl<'a> Search<'a> {
                 Kind::SystemCall => match state.regs[0].low(4).as_constant() {
                     Some(RT_SIGACTION) => (argument(0), argument(1), true),
                     Some(_) => continue,
+                    // The C library's `syscall`: what its callers pass is not followed further.
+                    None if state.regs[0] == Value::Param(0) => continue,
+                    // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
+                    None if state.regs[10].as_constant().is_some_and(|size| size != 8) => continue,
                     None => return harmful(insn.ip, "a system call whose number is not known"),
                 },
                 Kind::CallOfSyscall => match argument(0).low(4).as_constant() {
@@ -329,15 +358,15 @@ impl<'a> Search<'a> {
                 return true;
             }
         }
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return [7, 6, 2, 10, 8, 9].iter().any(|&r: &usize| state.regs[r].taint() != 0);
+        }
         let outside = direct_target(inst).is_none_or(|t| !self.program.functions[function].range.contains(&t));
         match inst.flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, depth),
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, depth),
             FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, depth),
             _ => {}
-        }
-        if inst.mnemonic() == Mnemonic::Syscall {
-            return [7, 6, 2, 10, 8, 9].iter().any(|&r: &usize| state.regs[r].taint() != 0);
         }
         let given = (0..inst.op_count()).any(|o| o > 0 && inst.op_kind(o) == OpKind::Register && taint(inst.op_register(o)));
         let kept = match inst.op0_kind() {
