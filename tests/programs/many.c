@@ -1,5 +1,5 @@
-/* As many threads at once as the argument says, all alive until the last has run; each walks over memory, so that it records. A second argument makes each of a few
-   of them fork a child that does the same. */
+/* As many threads at once as the argument says, all alive until the last has run; each walks over memory, so that it records. A second
+   argument makes so many of the first and of the last of them fork a child that does the same, itself and in a thread. */
 #include "mix.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 
 static pthread_barrier_t all;
 static int table[4096];
-static int children;
+static int total, children;
 
 __attribute__((noinline)) static int walk(const int *p, int n, int step) {
     int s = 0;
@@ -16,15 +16,29 @@ __attribute__((noinline)) static int walk(const int *p, int n, int step) {
     return s;
 }
 
+static void *walk_alone(void *p) {
+    return (void *)(long)walk(p, 5000, 9);
+}
+
+/* In a child, which has one thread. */
+static int again(void) {
+    pthread_t other;
+    void *result = 0;
+    int s = walk(table, 5000, 7);
+    if (pthread_create(&other, 0, walk_alone, table) == 0)
+        pthread_join(other, &result);
+    return (s + (int)(long)result) & 127;
+}
+
 static void *work(void *raw) {
     long n = (long)raw;
     long s = walk(table, 300, (int)n | 1);
     pthread_barrier_wait(&all);
     s = s * 5 + walk(table, 300, (int)n | 3);
-    if (n < children) {
+    if (n < children || n >= total - children) {
         pid_t child = fork();
         if (child == 0)
-            _exit(walk(table, 5000, 7) & 127);
+            _exit(again());
         int status = -1;
         waitpid(child, &status, 0);
         s = s * 5 + status;
@@ -35,6 +49,7 @@ static void *work(void *raw) {
 
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 300;
+    total = n;
     children = argc > 2 ? atoi(argv[2]) : 0;
     for (int i = 0; i < 4096; i++)
         table[i] = i * 7 % 31;

@@ -47,6 +47,7 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     if shadow_stack() {
         return;
     }
+    thread::set_up_scrap();
     thread::set_up();
     if thread::current().is_none() {
         return;

@@ -44,7 +44,10 @@ pub struct Private {
 /// Control pages of this process's reservations; 0 ends the list.
 static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] = [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
-const MAX_RESERVATIONS: usize = 4 * MAX_THREADS;
+const MAX_RESERVATIONS: usize = 1 << 16;
+/// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
+const LOOKS: usize = 64;
+static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
 /// Longest sleep before a lock is looked at again, nanoseconds.
@@ -163,20 +166,42 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
         entry.store(0, Ordering::Relaxed);
     }
     RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    NEXT_LOOK.store(0, Ordering::Relaxed);
     let Some(header) = process::header() else { return true };
     if !claim(header, ring) {
         process::count(count::THREADS_WITHOUT_RING, 1);
-        use_private_pages(header, ring);
+        use_private_page(ring);
     }
     begin(header, ring);
     true
+}
+
+/// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
+/// yet that the other threads of the parent are not here: forgets their reservations.
+pub fn forget_parents(gs: usize) {
+    let pid = sys::getpid();
+    if OWNER.load(Ordering::Relaxed) == pid {
+        return;
+    }
+    let Some(ring) = ring_at(gs).filter(|r| r.address != gs) else { return };
+    OWNER.store(pid, Ordering::Relaxed);
+    LOCK.store(0, Ordering::Relaxed);
+    for entry in &RESERVATIONS[1..] {
+        entry.store(0, Ordering::Relaxed);
+    }
+    RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    NEXT_LOOK.store(0, Ordering::Relaxed);
+    private_page(ring);
+    ring.control().pid = pid;
+    // The thread that forked is the only one in the child.
+    ring.control().tid = pid;
 }
 
 /// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
 pub fn set_up() {
     let Some(header) = process::header() else { return };
     let ring = exclusively(&LOCK, || {
-        let ring = reuse(header).or_else(|| reserve(header))?;
+        let ring = reuse(header, LOOKS).or_else(|| reserve(header)).or_else(|| reuse(header, MAX_RESERVATIONS))?;
         // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
         begin(header, ring);
         Some(ring)
@@ -206,11 +231,17 @@ fn install_signal_stack(ring: Ring) {
     unsafe { sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0) };
 }
 
-/// Takes over the reservation of a thread of this process that has ended.
-fn reuse(header: &Header) -> Option<Ring> {
+/// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.
+fn reuse(header: &Header, looks: usize) -> Option<Ring> {
     let pid = sys::getpid();
-    for entry in &RESERVATIONS {
-        let address = entry.load(Ordering::Acquire);
+    for _ in 0..looks {
+        let mut at = NEXT_LOOK.fetch_add(1, Ordering::Relaxed) % MAX_RESERVATIONS;
+        if RESERVATIONS[at].load(Ordering::Acquire) == 0 {
+            // Behind the last one: from the first again.
+            at = 0;
+            NEXT_LOOK.store(1, Ordering::Relaxed);
+        }
+        let address = RESERVATIONS[at].load(Ordering::Acquire);
         if address == 0 {
             return None;
         }
@@ -267,9 +298,15 @@ fn reserve_slot(header: &Header) -> Option<Ring> {
     Some(ring)
 }
 
-/// A reservation without a ring: the thread's probes write into the spare ring.
+/// A reservation without a ring: the thread's probes write into the spare ring. Where low memory is used up it lies elsewhere, and the
+/// probes write to [`SCRAP`].
 fn reserve_private() -> Option<Ring> {
-    let ring = ring_in(HIGHEST.take(BEFORE + PAGE)?);
+    let anywhere = || {
+        let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+        // SAFETY: a new mapping.
+        unsafe { sys::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }.ok().filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
+    };
+    let ring = ring_in(HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?);
     // SAFETY: inside the new reservation: the control page.
     unsafe { sys::mprotect(ring.address, PAGE, map::READ | map::WRITE) };
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
@@ -281,6 +318,23 @@ fn ring_in(start: usize) -> Ring {
     // SAFETY: inside the caller's new reservation.
     unsafe { sys::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) };
     Ring { address: start + BEFORE }
+}
+
+/// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere. They overwrite each other's records there, which
+/// nobody reads.
+static SCRAP: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes [`SCRAP`]. Called once at the start of a process.
+pub fn set_up_scrap() {
+    let bytes = SPARE_RING + PAGE;
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+    // SAFETY: a new mapping.
+    let low = unsafe { sys::mmap(0, bytes, map::NONE, flags | map::LOW, -1, 0) };
+    let Some(start) = low.ok().or_else(|| HIGHEST.take(bytes)) else { return };
+    // SAFETY: inside the new mapping.
+    if unsafe { sys::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
+        SCRAP.store(start, Ordering::Relaxed);
+    }
 }
 
 /// Low memory beyond the part that MAP_32BIT gives (from 1 to 2 GiB).
@@ -371,15 +425,19 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     done
 }
 
-/// Private pages in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
-/// at a guard page there, so only the spare ring may be written.
-fn use_private_pages(header: &Header, ring: Ring) {
+fn private_page(ring: Ring) {
     let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED | map::NORESERVE;
-    // SAFETY: the reservation's own range; guards are made again below.
+    // SAFETY: the reservation's own range.
     unsafe {
-        let _ = sys::mmap(ring.address, PAGE + area_bytes(header), map::READ | map::WRITE, flags, -1, 0);
+        let _ = sys::mmap(ring.address, PAGE, map::READ | map::WRITE, flags, -1, 0);
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
+}
+
+/// A private page in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
+/// at a guard page there, so only the spare ring may be written.
+fn use_private_page(ring: Ring) {
+    private_page(ring);
     begin_spare(ring);
     // SAFETY: the spare page is set up.
     unsafe { sys::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
@@ -388,7 +446,9 @@ fn use_private_pages(header: &Header, ring: Ring) {
 /// Sets the spare ring to its start.
 pub fn begin_spare(ring: Ring) {
     let spare = ring.spare();
-    let start = (ring.address - SPARE + PAGE) as u64;
+    // Probes handle addresses of slots as 32-bit numbers.
+    let low = ring.address < 1 << 32;
+    let start = if low { ring.address - SPARE + PAGE } else { SCRAP.load(Ordering::Relaxed) } as u64;
     spare.self_addr = (ring.address - SPARE) as u64;
     spare.base = start;
     spare.cursor = start;

@@ -54,6 +54,7 @@ extern "C" fn begin(start: *mut Start) -> Call {
         (call, blocked)
     };
     let old = sys::sigprocmask(0, Some(!0));
+    thread::forget_parents(sys::gs());
     // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
     unsafe { sys::set_gs(0) };
     thread::set_up();
@@ -149,6 +150,7 @@ extern "C" fn begin_notification(start: *mut Start) -> Call {
     // SAFETY: made by `prepare`, never released.
     let call = unsafe { Call { function: (*start).function, argument: (*start).argument } };
     let old = sys::sigprocmask(0, Some(!0));
+    thread::forget_parents(sys::gs());
     // SAFETY: as in `begin`.
     unsafe { sys::set_gs(0) };
     thread::set_up();
