@@ -92,6 +92,65 @@ fn what_cannot_be_instrumented() {
     assert_eq!(std::fs::read(&app.original).unwrap(), good, "the input was touched");
 }
 
+/// Files of kinds that are declined, told by what distinguishes them.
+#[test]
+fn what_is_declined() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("loops", PLAIN, &[], dir.path()).unwrap() else { return };
+    let good = std::fs::read(&original).unwrap();
+    let out = dir.path().join("out");
+    let source = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let compile = |name: &str, flags: &[&str], source: &Path| {
+        let path = dir.path().join(name);
+        tools::succeed(Command::new("gcc").args(["-w", "-O1"]).args(flags).arg("-o").arg(&path).arg(source), LIMIT).unwrap();
+        path
+    };
+    let edited = |name: &str, at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    // What Go's linker leaves in every program, stripped or not.
+    let with_section = |name: &str, section: &str| {
+        let (path, content) = (dir.path().join(name), source("content", "go1.21"));
+        let mut argument = std::ffi::OsString::from(format!("{section}="));
+        argument.push(&content);
+        tools::succeed(Command::new("objcopy").arg("--add-section").arg(argument).arg(&original).arg(&path), LIMIT).unwrap();
+        path
+    };
+    let plain = source("plain.c", "int main(void) { return 0; }");
+    let ocaml = source("ocaml.c", "void *caml_frametable[2]; int main(void) { return 0; }");
+    let cases: [(&str, PathBuf, &[&str]); 9] = [
+        ("a 32-bit ELF", edited("elf32", 4, 1), &["32-bit", "-m64"]),
+        ("an ARM ELF", edited("elfarm", 18, 40), &["ARM", "x86-64"]),
+        ("a 64-bit ARM ELF", edited("elfarm64", 18, 183), &["64-bit ARM", "x86-64"]),
+        ("a core dump", edited("core", 16, 4), &["core dump", "the program that dumped it"]),
+        ("a relocatable file", compile("object.o", &["-c"], &plain), &["relocatable", "link it"]),
+        ("a Go program", with_section("go1", ".go.buildinfo"), &["Go program", "return addresses"]),
+        ("a Go program by its table", with_section("go2", ".gopclntab"), &["Go program", "return addresses"]),
+        ("an OCaml program", compile("ocaml", &[], &ocaml), &["OCaml program", "return addresses"]),
+        ("a script", source("script", "#!/bin/sh\n"), &["not an ELF", "x86-64"]),
+    ];
+    for backend in ["soft", "pt"] {
+        for (what, path, words) in &cases {
+            let mut all = vec![name(path)];
+            all.extend(*words);
+            refused(what, tools::tool("mgz-instrument").args(["--backend", backend, "-o"]).arg(&out).arg(path), &[3], &all);
+            assert!(!out.exists(), "{what}: a file was left behind");
+        }
+    }
+    let fixed = compile("static", &["-static"], &plain);
+    refused("a static executable", tools::tool("mgz-instrument").args(["--backend", "soft", "-o"]).arg(&out).arg(&fixed), &[3], &["static", "link it dynamically", "--backend pt"]);
+    // The remedy that the message names.
+    tools::succeed(tools::tool("mgz-instrument").args(["--backend", "pt", "-o"]).arg(&out).arg(&fixed), LIMIT).unwrap();
+}
+
 #[test]
 fn what_cannot_be_recorded() {
     let dir = tempfile::tempdir().unwrap();
