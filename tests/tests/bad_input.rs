@@ -125,8 +125,9 @@ fn what_is_declined() {
         path
     };
     let plain = source("plain.c", "int main(void) { return 0; }");
+    let v8 = source("v8.c", "const char v8_Default_embedded_blob_code_[4] = {1}; int main(void) { return 0; }");
     let ocaml = source("ocaml.c", "void *caml_frametable[2]; int main(void) { return 0; }");
-    let cases: [(&str, PathBuf, &[&str]); 9] = [
+    let cases: [(&str, PathBuf, &[&str]); 10] = [
         ("a 32-bit ELF", edited("elf32", 4, 1), &["32-bit", "-m64"]),
         ("an ARM ELF", edited("elfarm", 18, 40), &["ARM", "x86-64"]),
         ("a 64-bit ARM ELF", edited("elfarm64", 18, 183), &["64-bit ARM", "x86-64"]),
@@ -135,6 +136,7 @@ fn what_is_declined() {
         ("a Go program", with_section("go1", ".go.buildinfo"), &["Go program", "return addresses"]),
         ("a Go program by its table", with_section("go2", ".gopclntab"), &["Go program", "return addresses"]),
         ("an OCaml program", compile("ocaml", &[], &ocaml), &["OCaml program", "return addresses"]),
+        ("a program with V8", compile("v8", &[], &v8), &["V8", "addresses"]),
         ("a script", source("script", "#!/bin/sh\n"), &["not an ELF", "x86-64"]),
     ];
     for backend in ["soft", "pt"] {

@@ -108,11 +108,6 @@ impl PerfFile {
         self.event(10, if build_id.is_some() { 2 | 1 << 14 } else { 2 }, &body, pid, pid, tsc, 0, 0);
     }
 
-    pub fn fork(&mut self, pid: u32, parent: u32, tid: u32, tsc: u64) {
-        let body = words(&[pair(pid, parent), pair(tid, parent), ns(tsc)]);
-        self.event(7, 0, &body, pid, tid, tsc, 0, 0);
-    }
-
     pub fn start(&mut self, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
         self.event(12, 0, &pair(pid, tid).to_le_bytes(), pid, tid, tsc, cpu, buffer);
     }

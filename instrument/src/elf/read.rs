@@ -372,6 +372,12 @@ impl<'a> Elf<'a> {
                 "an OCaml program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
             ));
         }
+        let v8 = |name: &str| name.starts_with("v8_Default_embedded_blob_") || name == "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
+        if super::symbols::any(self, v8) {
+            return Err(Refusal::declined(
+                "it contains V8 (as node and Chromium do), which knows its built-in functions by their addresses, and instrumented ones have others",
+            ));
+        }
         Ok(())
     }
 
