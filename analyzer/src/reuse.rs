@@ -497,6 +497,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn example_of_zhong_figure_2() {
+        // Twelve accesses to seven data; "the reuse distance between two b's", at times 4 and 12, "is 5".
+        let told = letters("dacbccgefafb");
+        assert_eq!(told.iter().filter(|t| t.is_none()).count(), 7);
+        assert_eq!(told[11], Some((5, 8)));
+        let distances: Vec<Option<u64>> = told.iter().map(|r| r.map(|r| r.0)).collect();
+        assert_eq!(distances[4..], [Some(1), Some(0), None, None, None, Some(5), Some(1), Some(5)]);
+    }
+
+    #[test]
+    fn example_of_cabrera_figure_1_at_two_granularities() {
+        // "The second time [a] is encountered, its reuse distance is calculated to be 2, and the reuse distance is 0 when it [is] seen for the
+        // third time." If a, b and c share a page, all distances are 0 at page size; if each has its own, they stay.
+        let at = |spread: u64, bits: u32| -> Vec<Option<u64>> {
+            let accesses: Vec<(u64, u32)> = "abcaa".bytes().map(|b| (0x10_0000 + u64::from(b - b'a') * spread, 8)).collect();
+            measured(&mut ReuseEngine::new(bits), &accesses, 0).into_iter().map(|t| t.3.map(|t| t.0)).collect()
+        };
+        assert_eq!(at(64, 6), [None, None, None, Some(2), Some(0)]);
+        assert_eq!(at(64, 12), [None, Some(0), Some(0), Some(0), Some(0)]);
+        assert_eq!(at(4096, 12), [None, None, None, Some(2), Some(0)]);
+    }
+
+    #[test]
     fn an_immediate_reuse_has_distance_0_and_interval_1() {
         assert_eq!(letters("aaa"), [None, Some((0, 1)), Some((0, 1))]);
     }
