@@ -30,6 +30,8 @@ const CASES: &[(&str, &str, char)] = &[
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
     ("the stack pointer of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP]; _exit(1))\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
+    ("errno, while the context still lies in its argument register", "#include <errno.h>\nHANDLER(h, sink = errno; mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
     ("a jump out", "sigjmp_buf b;\nHANDLER(h, siglongjmp(b, 1))\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGBUS, &a, 0); return sigsetjmp(b, 1); }", '-'),
     ("the old action is put back", "static void h(int s) { sink = s; }\nint main(void) { struct sigaction a, old; memset(&a, 0, sizeof a); a.sa_handler = h;\n\

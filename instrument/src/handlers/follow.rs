@@ -310,8 +310,9 @@ impl Follow<'_> {
                 false => Value::LEFT_OVER,
             };
         }
-        // A callee may hand back what it was given.
-        state.regs[usize::from(RAX.0)] = Value::from_taint(if self.uses { taint } else { 0 });
+        // A callee may hand back what it was given. (Giving something to an imported one is a use of its own; what merely lies in
+        // an argument register that it does not have does not come back.)
+        state.regs[usize::from(RAX.0)] = Value::from_taint(if self.uses && !imported { taint } else { 0 });
         state.zero_vectors = 0;
     }
 }
