@@ -220,6 +220,9 @@ impl Emitter<'_> {
                     self.transit(self.here(), to);
                 }
                 self.jump(insn.len, inside.ok_or(target));
+                // What follows the jump, if anything, does not come from where it goes.
+                let state = self.stays.state(self.here());
+                self.sink.state(|s| *s = state);
             }
             (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], inside) => {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);

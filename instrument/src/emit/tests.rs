@@ -343,3 +343,16 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     assert_eq!(e.clone_of(START), Some(0), "callers get what loads the cursor");
     assert_eq!(e.begins[0], 0);
 }
+
+#[test]
+fn a_function_may_end_with_a_jump_into_a_stay() {
+    use crate::stay::{Kept, Stay, Stays};
+    // 0: jmp 3 | 1: mov rax,[rdi]; jne 1 | 2: ret | 3: jmp 1
+    let blocks: [&[u8]; 4] = [&[0xeb, 0x06], &[0x48, 0x8b, 0x07, 0x75, 0xfb], &[0xc3], &[0xeb, 0xf8]];
+    let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
+    f.regions = vec![RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: false }, scratch: None };
+    f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    assert_eq!(lines[lines.len() - 2], "mov %gs:0,%edx", "the cursor is loaded before the jump: {lines:?}");
+}
