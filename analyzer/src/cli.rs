@@ -11,6 +11,9 @@ Examples:
   mgz-analyze trace --block 4096               reuse distance in pages
   mgz-analyze trace --format json | jq '.functions[0]'
   mgz-analyze trace --format csv -o tables     one file per table
+  mgz-analyze reuse trace                      locality models: see mgz-analyze help COMMAND
+
+A folder named like a command is given as ./reuse.
 
 Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
 with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
@@ -35,8 +38,11 @@ pub enum Format {
 /// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance, access classes, by
 /// function, line, window size, and, with --zoom, time and memory region.
 #[derive(Debug, Parser)]
-#[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110)]
+#[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
+    /// A locality model instead of the analysis.
+    #[command(subcommand)]
+    pub command: Option<crate::commands::Command>,
     /// The folder that mgz-record wrote.
     #[arg(required_unless_present_any = ["completions", "man"])]
     pub trace: Option<PathBuf>,
@@ -72,7 +78,7 @@ pub struct Arguments {
     pub man: bool,
 }
 
-fn block(text: &str) -> Result<u64, String> {
+pub(crate) fn block(text: &str) -> Result<u64, String> {
     let value: u64 = text.parse().map_err(|_| "not a number of bytes".to_string())?;
     if !value.is_power_of_two() || value > 1 << 30 {
         return Err("must be a power of two from 1 to 1073741824".into());

@@ -76,28 +76,33 @@ fn flat<T: Serialize>(root: &T, children: fn(&T) -> &[T]) -> Result<DataFrame, S
     frame(&rows)
 }
 
+/// Writes a table into `folder`, as `NAME.csv` or `NAME.parquet`.
+pub(crate) fn write_frame(folder: &Path, name: &str, made: Result<DataFrame, String>, format: FileFormat) -> Result<PathBuf, ExportError> {
+    let extension = if format == FileFormat::Csv { "csv" } else { "parquet" };
+    let path = folder.join(format!("{name}.{extension}"));
+    let fail = |cause: String| ExportError { path: path.display().to_string(), cause };
+    let mut made = made.map_err(fail)?;
+    // First a temporary file: what exists is replaced only by something complete.
+    let temporary = folder.join(format!(".{name}.{extension}.tmp{}", std::process::id()));
+    let written = std::fs::File::create(&temporary).map_err(|e| e.to_string()).and_then(|file| match format {
+        FileFormat::Csv => CsvWriter::new(file).finish(&mut made).map_err(|e| e.to_string()),
+        FileFormat::Parquet => ParquetWriter::new(file).finish(&mut made).map(|_| ()).map_err(|e| e.to_string()),
+    });
+    let done = written.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| e.to_string()));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    done.map_err(fail)?;
+    Ok(path)
+}
+
 /// Writes `summary`, `functions`, `lines`, `windows`, `distances` and, if there, the zoom tables into
 /// `folder`, which is made if need be. Returns the files.
 pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
     std::fs::create_dir_all(folder).map_err(|e| ExportError { path: folder.display().to_string(), cause: e.to_string() })?;
     let mut files = Vec::new();
     let mut table = |name: &str, made: Result<DataFrame, String>| -> Result<(), ExportError> {
-        let extension = if format == FileFormat::Csv { "csv" } else { "parquet" };
-        let path = folder.join(format!("{name}.{extension}"));
-        let fail = |cause: String| ExportError { path: path.display().to_string(), cause };
-        let mut made = made.map_err(fail)?;
-        // First a temporary file: what exists is replaced only by something complete.
-        let temporary = folder.join(format!(".{name}.{extension}.tmp{}", std::process::id()));
-        let written = std::fs::File::create(&temporary).map_err(|e| e.to_string()).and_then(|file| match format {
-            FileFormat::Csv => CsvWriter::new(file).finish(&mut made).map_err(|e| e.to_string()),
-            FileFormat::Parquet => ParquetWriter::new(file).finish(&mut made).map(|_| ()).map_err(|e| e.to_string()),
-        });
-        let done = written.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| e.to_string()));
-        if done.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        done.map_err(fail)?;
-        files.push(path);
+        files.push(write_frame(folder, name, made, format)?);
         Ok(())
     };
     let summary = serde_json::to_value(&analysis.summary).map_err(|e| e.to_string()).map(|value| {

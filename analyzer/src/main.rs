@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use mgz_analyzer::cli::{Arguments, Format};
+use mgz_analyzer::commands::progress_bar;
 use mgz_analyzer::engine::{Options, analyse};
 use mgz_analyzer::export::{FileFormat, write};
 use mgz_analyzer::input::{ColumnSet, Trace};
@@ -48,6 +49,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         clap_mangen::Man::new(Arguments::command()).render(&mut bytes)?;
         return print(&bytes);
     }
+    if let Some(command) = &arguments.command {
+        return mgz_analyzer::commands::run(command);
+    }
     if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
         Arguments::command().error(clap::error::ErrorKind::MissingRequiredArgument, "--format csv and parquet need a folder: -o DIR").exit();
     }
@@ -88,18 +92,6 @@ fn examine(trace: &Trace, arguments: &Arguments) -> (Analysis, Vec<String>) {
             Some(time::zoom(source, options, &trace.code, &outcome.samples, (&counts.0, &counts.1), analysis.summary.rho));
     }
     (analysis, outcome.damage)
-}
-
-/// A progress bar on a terminal, nothing elsewhere.
-fn progress_bar(rows: u64) -> indicatif::ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
-    let bar = indicatif::ProgressBar::new(rows);
-    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {

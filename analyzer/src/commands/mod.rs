@@ -1,0 +1,164 @@
+//! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the middle, a [`Document`] out.
+
+pub mod document;
+pub mod reuse;
+pub mod stream;
+
+use crate::cli::{Format, block};
+use crate::export::FileFormat;
+use crate::input::{ColumnSet, Trace};
+use anyhow::{Context, bail};
+use clap::{Args, CommandFactory, Subcommand};
+use document::Document;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A locality model.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Reuse distance and interval, exact or approximate; histograms; miss-ratio curve.
+    Reuse(reuse::ReuseArguments),
+}
+
+/// What all subcommands share.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// How to show the result.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Folder for --format csv and parquet; made if need be. With json: also write DIR/COMMAND.json.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Rows of long tables on stdout.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub rows: usize,
+    /// Does not read the sidecars: code is not named, addresses are analysed all the same.
+    #[arg(long)]
+    pub no_annotations: bool,
+    /// Threads to use; 0: one per CPU.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+}
+
+/// A size in bytes with an optional suffix: 64, 4K, 2M, 1G (powers of 1,024).
+pub fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.trim_end_matches("iB").trim_end_matches('B') {
+        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 10),
+        t if t.ends_with(['m', 'M']) => (&t[..t.len() - 1], 20),
+        t if t.ends_with(['g', 'G']) => (&t[..t.len() - 1], 30),
+        t => (t, 0),
+    };
+    let value: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size; write 64, 32K, 2M or 1G"))?;
+    value.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is too large"))
+}
+
+/// A block size: a power of two, suffixes allowed.
+pub fn block_size(text: &str) -> Result<u64, String> {
+    block(&size(text)?.to_string())
+}
+
+/// Runs a subcommand.
+pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let (common, result) = match command {
+        Command::Reuse(arguments) => (&arguments.common, start(&arguments.common).and_then(|()| reuse::run(arguments))),
+    };
+    let (document, damaged) = result?;
+    for warning in &document.warnings {
+        eprintln!("mgz-analyze: warning: {warning}");
+    }
+    show(&document, common)?;
+    Ok(if damaged { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Checks what is common and sets up the threads.
+fn start(common: &Common) -> anyhow::Result<()> {
+    if matches!(common.format, Format::Csv | Format::Parquet) && common.output.is_none() {
+        crate::cli::Arguments::command().error(clap::error::ErrorKind::MissingRequiredArgument, "--format csv and parquet need a folder: -o DIR").exit();
+    }
+    if common.threads > 0 {
+        rayon::ThreadPoolBuilder::new().num_threads(common.threads).build_global().context("cannot start threads")?;
+    }
+    Ok(())
+}
+
+/// An opened trace with its warnings in the document.
+pub(crate) fn open(folder: &std::path::Path, common: &Common, document: &mut Document) -> anyhow::Result<Trace> {
+    let trace = Trace::open(folder, !common.no_annotations)?;
+    document.warnings.extend(trace.warnings.iter().chain(&trace.damage).cloned());
+    Ok(trace)
+}
+
+/// Refuses a trace that does not have every load of every thread.
+pub(crate) fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<()> {
+    let mode = trace.manifest.mode.as_str();
+    if mode != "full" {
+        bail!(
+            "{}: {what} needs every load of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full{remedy}",
+            trace.folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Says what a full trace lacks.
+pub(crate) fn warn_of_gaps(trace: &Trace, document: &mut Document) {
+    let dropped: u64 = trace.manifest.totals.dropped.values().sum();
+    if trace.manifest.mode == "full" && dropped > 0 {
+        document.warnings.push(format!("the recorder lost data ({dropped} records or loads); distances do not reach across the gaps"));
+    }
+}
+
+/// Visits all segments with a progress bar. Returns whether something could not be read.
+pub(crate) fn visit(trace: &Trace, columns: ColumnSet, document: &mut Document, each: &mut (dyn FnMut(&stream::Segment<'_>) + Send)) -> bool {
+    let source = trace.source(columns);
+    let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
+    let bar = progress_bar(rows);
+    let damage = stream::visit(&*source, &|n| bar.inc(n), each);
+    bar.finish_and_clear();
+    document.warnings.extend(source.notes());
+    let damaged = !damage.is_empty() || !trace.damage.is_empty();
+    document.warnings.extend(damage);
+    damaged
+}
+
+/// A progress bar on a terminal, nothing elsewhere.
+pub fn progress_bar(rows: u64) -> indicatif::ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let bar = indicatif::ProgressBar::new(rows);
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match common.format {
+        Format::Table => {
+            let width = if std::io::stdout().is_terminal() { comfy_table::Table::new().width() } else { None };
+            out.write_all(document.text(common.rows, width).as_bytes())?;
+        }
+        Format::Json => {
+            let mut bytes = serde_json::to_vec_pretty(&document.json())?;
+            bytes.push(b'\n');
+            if let Some(folder) = &common.output {
+                std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+                let file = folder.join(format!("{}.json", document.command));
+                std::fs::write(&file, &bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+            }
+            out.write_all(&bytes)?;
+        }
+        Format::Csv | Format::Parquet => {
+            let format = if common.format == Format::Csv { FileFormat::Csv } else { FileFormat::Parquet };
+            let folder = common.output.as_deref().context("no folder given")?;
+            for file in document.write(folder, format)? {
+                out.write_all(format!("{}\n", file.display()).as_bytes())?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! A trace as a stream of accesses: thread after thread, sample after sample, in order.
+
+use crate::engine::Source;
+use crate::rows::{Chunk, Rows, Run};
+
+/// Rows that are decoded ahead, about.
+const BATCH_ROWS: u64 = 4 << 20;
+
+/// Consecutive accesses of one sample of one thread.
+pub struct Segment<'a> {
+    /// Thread, sample, times.
+    pub run: &'a Run,
+    /// Loads.
+    pub loads: Rows<'a>,
+    /// Stores.
+    pub stores: Rows<'a>,
+    before: &'a [u32],
+    /// The segment does not go on with the sample of the one before.
+    pub starts: bool,
+}
+
+/// Columns of accesses.
+#[derive(Clone, Debug, Default)]
+pub struct Accesses {
+    /// Start address.
+    pub address: Vec<u64>,
+    /// Bytes.
+    pub size: Vec<u32>,
+    /// Group, see [`crate::code`]; stores have class 3.
+    pub group: Vec<u32>,
+}
+
+/// Borrowed columns of accesses.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Start address.
+    pub address: &'a [u64],
+    /// Bytes.
+    pub size: &'a [u32],
+    /// Group.
+    pub group: &'a [u32],
+}
+
+impl<'a> View<'a> {
+    /// Number of accesses.
+    pub fn len(&self) -> usize {
+        self.address.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.address.is_empty()
+    }
+
+    /// Some of them.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> View<'a> {
+        View { address: &self.address[range.clone()], size: &self.size[range.clone()], group: &self.group[range] }
+    }
+}
+
+impl Accesses {
+    /// The columns.
+    pub fn view(&self) -> View<'_> {
+        View { address: &self.address, size: &self.size, group: &self.group }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.address.clear();
+        self.size.clear();
+        self.group.clear();
+    }
+
+    /// Appends.
+    pub fn extend(&mut self, more: View<'_>) {
+        self.address.extend_from_slice(more.address);
+        self.size.extend_from_slice(more.size);
+        self.group.extend_from_slice(more.group);
+    }
+}
+
+impl<'a> Segment<'a> {
+    /// The loads, or with `stores` loads and stores in program order (which takes `buffer`).
+    pub fn accesses<'b>(&'b self, stores: bool, buffer: &'b mut Accesses) -> View<'b> {
+        let loads = View { address: self.loads.address, size: self.loads.size, group: self.loads.group };
+        if !stores || self.stores.is_empty() {
+            return loads;
+        }
+        buffer.clear();
+        let base = self.run.loads.start as u32;
+        let mut done = 0;
+        for (i, &before) in self.before.iter().enumerate() {
+            let upto = (before.saturating_sub(base) as usize).clamp(done, loads.len());
+            buffer.extend(loads.slice(done..upto));
+            done = upto;
+            buffer.address.push(self.stores.address[i]);
+            buffer.size.push(self.stores.size[i]);
+            buffer.group.push(self.stores.group[i]);
+        }
+        buffer.extend(loads.slice(done..loads.len()));
+        buffer.view()
+    }
+
+    /// Loads that the segment's rows imply but do not record: scalars at constant places.
+    pub fn implied(&self) -> u64 {
+        self.loads.implied.iter().chain(self.stores.implied).map(|&n| u64::from(n)).sum()
+    }
+}
+
+/// The segments of a chunk, in order.
+pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>> {
+    let (loads, stores) = (chunk.loads.rows(), chunk.stores.rows());
+    if chunk.gap_before {
+        *last = None;
+    }
+    let mut out = Vec::with_capacity(chunk.runs.len());
+    for run in &chunk.runs {
+        let starts = !last.as_ref().is_some_and(|l| l.same_sample(run));
+        let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
+        out.push(Segment { run, loads: loads.slice(run.loads.clone()), stores: stores.slice(run.stores.clone()), before, starts });
+        *last = Some(run.clone());
+    }
+    out
+}
+
+/// Gives all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile. Returns what could not be
+/// read; a sample never goes on across a hole.
+pub fn visit(source: &dyn Source, progress: &(dyn Fn(u64) + Sync), visit: &mut (dyn FnMut(&Segment<'_>) + Send)) -> Vec<String> {
+    let mut damage = Vec::new();
+    let mut next = 0;
+    let mut last: Option<Run> = None;
+    let mut batch = read(source, &mut next);
+    while !batch.is_empty() {
+        let (following, ()) = rayon::join(
+            || read(source, &mut next),
+            || {
+                for piece in batch {
+                    match piece {
+                        Ok(mut chunk) => {
+                            damage.append(&mut chunk.damage);
+                            for segment in segments(&chunk, &mut last) {
+                                visit(&segment);
+                                progress((segment.loads.len() + segment.stores.len()) as u64);
+                            }
+                        }
+                        Err((text, _)) => {
+                            damage.push(text);
+                            last = None;
+                        }
+                    }
+                }
+            },
+        );
+        batch = following;
+    }
+    damage
+}
+
+fn read(source: &dyn Source, next: &mut usize) -> Vec<Result<Chunk, (String, u64)>> {
+    let first = *next;
+    let mut rows = 0;
+    while *next < source.pieces() && rows < BATCH_ROWS {
+        rows += source.piece_rows(*next).max(1);
+        *next += 1;
+    }
+    source.read(&(first..*next).collect::<Vec<_>>())
+}

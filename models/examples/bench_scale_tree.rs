@@ -1,0 +1,109 @@
+//! Speed of the scale tree: `bench_scale_tree [LARGEST]`, accesses per second of CPU time.
+//!
+//! As in Zhong et al., section 4.1: N blocks are traversed twice with reuse distance N/100, and the last access time is known
+//! beforehand ("the hashing step is bypassed"). Then whole engines, tables included, on the same streams: the
+//! approximate one and the exact one.
+
+use mgz_models::approx::ApproxEngine;
+use mgz_models::reuse::{ReuseEngine, ReuseSink};
+use mgz_models::scale_tree::{Bound, ScaleTree};
+use std::time::Instant;
+
+#[derive(Default)]
+struct Sum(u64);
+
+impl ReuseSink for Sum {
+    fn first(&mut self, _: u64, _: u64, _: u32) {}
+    fn reuse(&mut self, _: u64, _: u64, _: u32, distance: u64, _: u64) {
+        self.0 = self.0.wrapping_add(distance);
+    }
+    fn done(&mut self, _: u64, _: u32) {}
+}
+
+/// Blocks in the order of the test: chunks of N/100, each twice.
+fn stream(n: u64) -> impl Iterator<Item = u64> {
+    let step = (n / 100).max(1);
+    (0..n / step).flat_map(move |c| (0..2).flat_map(move |_| c * step..(c + 1) * step))
+}
+
+fn main() {
+    let largest: u64 = std::env::args().nth(1).and_then(|a| a.parse::<f64>().ok()).map_or(100_000_000, |v| v as u64);
+    println!("{:>12} {:>7} {:>10} {:>8} {:>12} {:>12}", "blocks", "bound", "tree M/s", "nodes", "engine M/s", "exact M/s");
+    let mut n = 100_000;
+    while n <= largest {
+        for (name, bound) in [("99%", Bound::Relative(0.01)), ("99.9%", Bound::Relative(0.001)), ("b=2048", Bound::Absolute { error: 2048, exact: 0 })] {
+            let step = n / 100;
+            let rounds = (20_000_000 / (2 * n)).max(1);
+            let mut tree = ScaleTree::new(bound, 1);
+            let mut sum = 0u64;
+            let clock = Instant::now();
+            for _ in 0..rounds {
+                tree.begin(1);
+                sum = sum.wrapping_add(tree_only(&mut tree, n, step));
+            }
+            let alone = (rounds * 2 * n) as f64 / clock.elapsed().as_secs_f64() / 1e6;
+            let (mut approx, mut exact) = (f64::NAN, f64::NAN);
+            if n <= 100_000_000 {
+                let sizes = vec![8u32; 1 << 16];
+                let tags = vec![0u32; 1 << 16];
+                let mut engine = ApproxEngine::new(6, bound);
+                let mut sink = Sum::default();
+                approx = engine_speed(n, |a| engine.run(a, &sizes, &tags, &mut sink));
+                let mut engine = ReuseEngine::new(6);
+                exact = engine_speed(n, |a| engine.run(a, &sizes, &tags, &mut sink));
+                sum = sum.wrapping_add(sink.0);
+            }
+            println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
+        }
+        n *= 10;
+    }
+}
+
+fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
+        // SAFETY: the CPU has just been found to have the features.
+        return unsafe { tree_modern(tree, n, step) };
+    }
+    tree_any(tree, n, step)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn tree_modern(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
+    tree_any(tree, n, step)
+}
+
+#[inline(always)]
+fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
+    let mut sum = 0u64;
+    let mut now = 1;
+    for _ in 0..n / step {
+        for _ in 0..step {
+            tree.push(1);
+            now += 1;
+        }
+        for _ in 0..step {
+            sum = sum.wrapping_add(tree.take(now - step));
+            tree.push(1);
+            now += 1;
+        }
+    }
+    sum
+}
+
+fn engine_speed(n: u64, mut run: impl FnMut(&[u64])) -> f64 {
+    let mut busy = 0.0;
+    let mut buffer = Vec::with_capacity(1 << 16);
+    let mut blocks = stream(n);
+    loop {
+        buffer.clear();
+        buffer.extend(blocks.by_ref().take(1 << 16).map(|b| b * 64));
+        if buffer.is_empty() {
+            return (2 * n) as f64 / busy / 1e6;
+        }
+        let clock = Instant::now();
+        run(&buffer);
+        busy += clock.elapsed().as_secs_f64();
+    }
+}

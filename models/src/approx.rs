@@ -1,0 +1,227 @@
+//! Approximate reuse distance of a stream of accesses: a [`ScaleTree`] behind the same interface as the exact
+//! [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are as the tree's bound says.
+
+use crate::reuse::{ReuseSink, spread};
+use crate::scale_tree::{Bound, ScaleTree};
+
+/// Accesses between the prefetch of a table line and its use.
+const AHEAD: usize = 24;
+const MIN_TABLE: usize = 2048;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    block: u64,
+    /// Time of the last access; 0: free.
+    time: u64,
+}
+
+/// See the module's text.
+pub struct ApproxEngine {
+    shift: u32,
+    table: Vec<Entry>,
+    table_shift: u32,
+    used: usize,
+    tree: ScaleTree,
+    /// Time of the next access; the sample began at time 1.
+    now: u64,
+    touched: Vec<(u64, u64)>,
+}
+
+impl ApproxEngine {
+    /// An engine for blocks of `1 << shift` bytes.
+    pub fn new(shift: u32, bound: Bound) -> ApproxEngine {
+        ApproxEngine {
+            shift: shift.min(63),
+            table: vec![Entry { block: 0, time: 0 }; MIN_TABLE],
+            table_shift: 64 - MIN_TABLE.trailing_zeros(),
+            used: 0,
+            tree: ScaleTree::new(bound, 1),
+            now: 1,
+            touched: Vec::new(),
+        }
+    }
+
+    /// Starts a sample: nothing has been touched yet.
+    pub fn begin(&mut self) {
+        if self.used > 0 {
+            let size = (self.used * 2).next_power_of_two().max(MIN_TABLE).min(self.table.len());
+            self.table.truncate(size);
+            self.table.fill(Entry { block: 0, time: 0 });
+            self.table_shift = 64 - size.trailing_zeros();
+        }
+        self.used = 0;
+        self.now = 1;
+        self.tree.begin(1);
+    }
+
+    /// Number of distinct blocks touched in this sample.
+    pub fn blocks(&self) -> u64 {
+        self.tree.blocks()
+    }
+
+    /// The most nodes that the tree has had.
+    pub fn most_nodes(&self) -> usize {
+        self.tree.most_nodes()
+    }
+
+    /// Feeds accesses in order, as [`crate::reuse::ReuseEngine::run`].
+    pub fn run<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("lzcnt") && std::arch::is_x86_feature_detected!("bmi2") {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.run_modern(address, size, tag, sink) };
+        }
+        self.run_any(address, size, tag, sink);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,lzcnt,bmi1,bmi2,popcnt")]
+    fn run_modern<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+        self.run_any(address, size, tag, sink);
+    }
+
+    #[inline(always)]
+    fn run_any<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+        let len = address.len().min(size.len()).min(tag.len());
+        for i in 0..len {
+            if let Some(&ahead) = address.get(i + AHEAD) {
+                crate::prefetch(&self.table[(spread(ahead >> self.shift) >> self.table_shift) as usize]);
+            }
+            let first = address[i] >> self.shift;
+            let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
+            let row = self.now - 1;
+            if first == last {
+                self.touch_one(row, first, tag[i], sink);
+            } else {
+                self.touch_many(row, first, last, tag[i], sink);
+            }
+            sink.done(row, tag[i]);
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, block: u64) -> (usize, u64) {
+        let mask = self.table.len() - 1;
+        let mut at = (spread(block) >> self.table_shift) as usize & mask;
+        loop {
+            let entry = &self.table[at];
+            if entry.time == 0 || entry.block == block {
+                return (at, entry.time);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[inline(always)]
+    fn touch_one<S: ReuseSink>(&mut self, row: u64, block: u64, tag: u32, sink: &mut S) {
+        if (self.used + 1) * 2 > self.table.len() {
+            self.grow(1);
+        }
+        let (at, time) = self.find(block);
+        if time == 0 {
+            self.used += 1;
+            sink.first(row, block, tag);
+        } else {
+            let distance = self.tree.take(time);
+            sink.reuse(row, block, tag, distance, self.now - time);
+        }
+        self.table[at] = Entry { block, time: self.now };
+        self.tree.push(1);
+        self.now += 1;
+    }
+
+    /// An access to several blocks: they do not stand between each other. Very long ones are taken in portions, as by the exact engine,
+    /// each of which takes a time of its own.
+    #[inline(never)]
+    fn touch_many<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let count = last - first + 1;
+        if (self.used as u64 + count) * 2 > self.table.len() as u64 {
+            self.grow(count as usize);
+        }
+        touched.clear();
+        touched.extend((first..=last).map(|block| (block, self.find(block).1)));
+        for &(block, time) in &touched {
+            if time == 0 {
+                sink.first(row, block, tag);
+            } else {
+                sink.reuse(row, block, tag, self.tree.distance(time), self.now - time);
+            }
+        }
+        for &(block, time) in &touched {
+            if time != 0 {
+                self.tree.take(time);
+            }
+            let at = self.find(block).0;
+            self.used += usize::from(time == 0);
+            self.table[at] = Entry { block, time: self.now };
+        }
+        self.tree.push(count);
+        self.now += 1;
+        self.touched = touched;
+    }
+
+    #[cold]
+    fn grow(&mut self, n: usize) {
+        let size = ((self.used + n) * 4).next_power_of_two();
+        let old = std::mem::replace(&mut self.table, crate::large_vec(Entry { block: 0, time: 0 }, size));
+        self.table_shift = 64 - size.trailing_zeros();
+        for entry in old.into_iter().filter(|e| e.time != 0) {
+            let (at, _) = self.find(entry.block);
+            self.table[at] = entry;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reuse::tests::by_definition;
+    use proptest::prelude::*;
+
+    #[derive(Default)]
+    struct Log(Vec<(u64, u64, u32, Option<(u64, u64)>)>);
+
+    impl ReuseSink for Log {
+        fn first(&mut self, row: u64, block: u64, tag: u32) {
+            self.0.push((row, block, tag, None));
+        }
+        fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
+            self.0.push((row, block, tag, Some((distance, interval))));
+        }
+        fn done(&mut self, _row: u64, _tag: u32) {}
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn agrees_with_the_definition_within_the_bound(
+            accesses in prop::collection::vec((0u64..4096, prop_oneof![9 => 1u32..9, 1 => 0u32..400]), 0..150),
+            shift in prop_oneof![Just(6u32), Just(3), Just(0)], e in 0.01f64..0.5,
+        ) {
+            let mut engine = ApproxEngine::new(shift, Bound::Relative(e));
+            let address: Vec<u64> = accesses.iter().map(|a| a.0).collect();
+            let size: Vec<u32> = accesses.iter().map(|a| a.1).collect();
+            let tag: Vec<u32> = (0..accesses.len() as u32).collect();
+            for _ in 0..2 {
+                engine.begin();
+                let mut log = Log::default();
+                engine.run(&address, &size, &tag, &mut log);
+                let want = by_definition(&accesses, shift);
+                prop_assert_eq!(log.0.len(), want.len());
+                for (got, want) in log.0.iter().zip(&want) {
+                    prop_assert_eq!((got.0, got.1, got.2), (want.0, want.1, want.2));
+                    match (got.3, want.3) {
+                        (None, None) => {}
+                        (Some((d, t)), Some((exact, interval))) => {
+                            prop_assert_eq!(t, interval);
+                            prop_assert!(d <= exact && (exact - d) as f64 <= e * exact as f64 + 1e-9);
+                        }
+                        _ => prop_assert!(false, "{:?} {:?}", got, want),
+                    }
+                }
+            }
+        }
+    }
+}

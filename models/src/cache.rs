@@ -1,0 +1,349 @@
+//! Caches: the stack-distance cache model, and an exact simulator of set-associative LRU caches.
+
+use crate::histogram::Bin;
+use serde::{Deserialize, Serialize};
+
+/// Why a cache cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// A number is zero.
+    #[error("a cache of {size} bytes with {ways} ways of {line}-byte lines cannot be: none of the three may be 0")]
+    Zero {
+        /// Bytes.
+        size: u64,
+        /// Ways.
+        ways: u64,
+        /// Line.
+        line: u64,
+    },
+    /// The line is not a power of two.
+    #[error("lines of {0} bytes cannot be: it must be a power of two from 1 to 65536")]
+    Line(u64),
+    /// The size is no multiple of a way.
+    #[error("{size} bytes do not divide into {ways} ways of {line}-byte lines: the size must be a multiple of {}", ways * line)]
+    Uneven {
+        /// Bytes.
+        size: u64,
+        /// Ways.
+        ways: u64,
+        /// Line.
+        line: u64,
+    },
+}
+
+/// Shape of a set-associative cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Bytes.
+    pub size: u64,
+    /// Associativity A.
+    pub ways: u64,
+    /// Bytes of a line.
+    pub line: u64,
+}
+
+impl Shape {
+    /// Checks a shape. Sets need not be a power of two (real last-level caches have 12 × 2ⁿ); the simulator takes
+    /// the set as block number modulo sets.
+    pub fn new(size: u64, ways: u64, line: u64) -> Result<Shape, ShapeError> {
+        if size == 0 || ways == 0 || line == 0 {
+            return Err(ShapeError::Zero { size, ways, line });
+        }
+        if !line.is_power_of_two() || line > 1 << 16 {
+            return Err(ShapeError::Line(line));
+        }
+        match ways.checked_mul(line) {
+            Some(way) if size.is_multiple_of(way) => Ok(Shape { size, ways, line }),
+            _ => Err(ShapeError::Uneven { size, ways, line }),
+        }
+    }
+
+    /// Blocks B.
+    pub fn blocks(&self) -> u64 {
+        self.size / self.line
+    }
+
+    /// Sets.
+    pub fn sets(&self) -> u64 {
+        self.blocks() / self.ways
+    }
+}
+
+/// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the probability that an access with D
+/// distinct blocks in between hits in a cache of `sets` sets with A ways, if blocks fall into sets at random: less than A of the D fell into
+/// its set, Σ_{a<A} C(D,a) (1/sets)^a (1 − 1/sets)^(D−a). D may be a fraction (the mean of a bin).
+pub fn hit_probability(distance: f64, ways: u64, sets: u64) -> f64 {
+    if distance < ways as f64 {
+        return 1.0;
+    }
+    if sets == 1 {
+        return 0.0;
+    }
+    let p = 1.0 / sets as f64;
+    let mean = distance * p;
+    let ways = ways as f64;
+    // Far from the threshold the sum is 1 or 0 to the last digit.
+    let deviation = (mean * (1.0 - p)).sqrt();
+    if ways > mean + 10.0 * deviation + 30.0 {
+        return 1.0;
+    }
+    if ways < mean - 12.0 * deviation - 30.0 {
+        return 0.0;
+    }
+    // From the largest term downwards on either side of it, as far as terms matter.
+    let odds = p / (1.0 - p);
+    let mode = (((distance + 1.0) * p).floor()).min(ways - 1.0).max(0.0);
+    let log_mode = ln_choose(distance, mode) + mode * p.ln() + (distance - mode) * (-p).ln_1p();
+    let top = log_mode.exp();
+    let (mut sum, mut term, mut a) = (top, top, mode);
+    while a > 0.0 && term > sum * 1e-17 {
+        term *= a / ((distance - a + 1.0) * odds);
+        sum += term;
+        a -= 1.0;
+    }
+    let (mut term, mut a) = (top, mode);
+    while a + 1.0 < ways && term > sum * 1e-17 {
+        term *= (distance - a) / (a + 1.0) * odds;
+        sum += term;
+        a += 1.0;
+    }
+    sum.min(1.0)
+}
+
+/// ln C(n, k) for n that may be a fraction.
+fn ln_choose(n: f64, k: f64) -> f64 {
+    ln_gamma(n + 1.0) - ln_gamma(k + 1.0) - ln_gamma(n - k + 1.0)
+}
+
+/// ln Γ(x) for x > 0: Stirling's series after shifting x above 10 (error below 1e-12).
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut shift) = (x, 0.0);
+    while x < 10.0 {
+        shift += x.ln();
+        x += 1.0;
+    }
+    let i = 1.0 / x;
+    let i2 = i * i;
+    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + i * (1.0 / 12.0 - i2 * (1.0 / 360.0 - i2 * (1.0 / 1260.0 - i2 / 1680.0))) - shift
+}
+
+/// Expected hits of accesses whose distances (in lines of the cache) are given, in one cache that sees them all.
+pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
+    bins.map(|bin| {
+        let width = bin.to - bin.from;
+        if width <= 1.0 || bin.to <= shape.ways as f64 {
+            return bin.count * hit_probability(bin.mean(), shape.ways, shape.sets());
+        }
+        // Wide bins: Simpson's rule over the values.
+        let at = |d: f64| hit_probability(d, shape.ways, shape.sets());
+        bin.count * (at(bin.from) + 4.0 * at(0.5 * (bin.from + bin.to - 1.0)) + at(bin.to - 1.0)) / 6.0
+    })
+    .sum()
+}
+
+/// A set-associative cache with exact LRU replacement in each set.
+pub struct Cache {
+    sets: u64,
+    ways: usize,
+    mask: Option<u64>,
+    /// Ways of a set next to each other, most recent first.
+    lines: Vec<u64>,
+    /// Lines in use by set.
+    used: Vec<u32>,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(shape: &Shape) -> Cache {
+        let sets = shape.sets();
+        Cache {
+            sets,
+            ways: shape.ways as usize,
+            mask: sets.is_power_of_two().then(|| sets - 1),
+            lines: vec![0; (sets * shape.ways) as usize],
+            used: vec![0; sets as usize],
+        }
+    }
+
+    /// Accesses a block (address divided by the line size); brings it in if need be. Whether it hit.
+    #[inline]
+    pub fn access(&mut self, block: u64) -> bool {
+        let set = match self.mask {
+            Some(mask) => block & mask,
+            None => block % self.sets,
+        } as usize;
+        let used = self.used[set] as usize;
+        let lines = &mut self.lines[set * self.ways..(set + 1) * self.ways];
+        let found = lines[..used].iter().position(|&l| l == block);
+        let last = match found {
+            Some(at) => at,
+            None if used < self.ways => {
+                self.used[set] += 1;
+                used
+            }
+            None => self.ways - 1,
+        };
+        lines.copy_within(..last, 1);
+        lines[0] = block;
+        found.is_some()
+    }
+}
+
+/// Counts of one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelCounts {
+    /// Accesses that reached the level.
+    pub accesses: u64,
+    /// Those that missed.
+    pub misses: u64,
+}
+
+/// Levels of caches behind one another: a miss goes on to the next level, and each level that was asked keeps the line
+/// (neither inclusion nor exclusion is enforced).
+pub struct Hierarchy {
+    levels: Vec<(Shape, Cache, LevelCounts)>,
+}
+
+impl Hierarchy {
+    /// Empty caches, first level first.
+    pub fn new(shapes: &[Shape]) -> Hierarchy {
+        Hierarchy { levels: shapes.iter().map(|s| (*s, Cache::new(s), LevelCounts::default())).collect() }
+    }
+
+    /// An access to `size` bytes at `address`. Across lines, each line is accessed, and the access counts once: as a miss of a level if any of
+    /// its lines missed there.
+    #[inline]
+    pub fn access(&mut self, address: u64, size: u32) {
+        let last = address.saturating_add(u64::from(size.max(1)) - 1);
+        let mut reached = 0;
+        let line = self.levels.first().map_or(64, |l| l.0.line).trailing_zeros();
+        for block in (address >> line)..=(last >> line) {
+            let mut level = 0;
+            while level < self.levels.len() {
+                let (shape, cache, _) = &mut self.levels[level];
+                if cache.access((block << line) >> shape.line.trailing_zeros()) {
+                    break;
+                }
+                level += 1;
+            }
+            reached = reached.max(level);
+        }
+        for (number, (_, _, counts)) in self.levels.iter_mut().enumerate() {
+            counts.accesses += u64::from(number <= reached);
+            counts.misses += u64::from(number < reached);
+        }
+    }
+
+    /// Counts by level.
+    pub fn counts(&self) -> Vec<LevelCounts> {
+        self.levels.iter().map(|l| l.2).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::{Fine, WHOLE};
+    use proptest::prelude::*;
+    use std::collections::{HashMap, VecDeque};
+
+    #[test]
+    fn impossible_shapes_say_why() {
+        for (size, ways, line, word) in [(0, 8, 64, "0"), (32768, 0, 64, "0"), (32768, 8, 48, "power of two"), (1000, 8, 64, "multiple of 512")] {
+            let error = Shape::new(size, ways, line).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        let l3 = Shape::new(36 << 20, 12, 64).unwrap();
+        assert_eq!((l3.blocks(), l3.sets()), (589_824, 49_152));
+        assert!(Shape::new(u64::MAX, u64::MAX, 64).is_err());
+    }
+
+    #[test]
+    fn full_associativity_is_a_step_and_direct_mapping_a_power() {
+        // A = B: hit if and only if D < A.
+        assert_eq!((hit_probability(15.0, 16, 1), hit_probability(16.0, 16, 1)), (1.0, 0.0));
+        // A = 1: none of the D may fall into the set.
+        for d in [1.0f64, 10.0, 1000.0] {
+            assert!((hit_probability(d, 1, 64) - (63.0 / 64.0f64).powf(d)).abs() < 1e-12);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn hit_probability_agrees_with_equation_2(distance in 0u64..3000, ways in 1u64..40, sets_log in 0u32..9) {
+            let sets = 1u64 << sets_log;
+            // The equation term by term, in logarithms of exact products.
+            let (a_over_b, rest) = (1.0 / sets as f64, 1.0 - 1.0 / sets as f64);
+            let mut sum = 0.0;
+            let mut ln_choose = 0.0;
+            for a in 0..ways.min(distance + 1) {
+                let b = distance - a;
+                let tail = if b == 0 { 0.0 } else { b as f64 * rest.ln() };
+                sum += (ln_choose + a as f64 * a_over_b.ln() + tail).exp();
+                ln_choose += ((distance - a) as f64).ln() - ((a + 1) as f64).ln();
+            }
+            prop_assert!((hit_probability(distance as f64, ways, sets) - sum.min(1.0)).abs() < 1e-9);
+        }
+
+        #[test]
+        fn the_simulator_agrees_with_lists(
+            trace in prop::collection::vec((0u64..4096, 1u32..100), 1..400),
+            ways in 1u64..5, sets in 1u64..7, more in 1u64..4,
+        ) {
+            let first = Shape::new(ways * sets * 32, ways, 32).unwrap();
+            let second = Shape::new(ways * sets * more * 64, ways, 64).unwrap();
+            let mut hierarchy = Hierarchy::new(&[first, second]);
+            let mut lists: [HashMap<u64, VecDeque<u64>>; 2] = Default::default();
+            let mut want = [(0u64, 0u64); 2];
+            let mut touch = |level: usize, shape: &Shape, address: u64| {
+                let block = address / shape.line;
+                let list = lists[level].entry(block % shape.sets()).or_default();
+                let hit = list.contains(&block);
+                list.retain(|&b| b != block);
+                list.push_front(block);
+                list.truncate(shape.ways as usize);
+                hit
+            };
+            for &(address, size) in &trace {
+                hierarchy.access(address, size);
+                let (mut reached_second, mut missed_second) = (false, false);
+                for line in address / 32..=(address + u64::from(size) - 1) / 32 {
+                    if !touch(0, &first, line * 32) {
+                        reached_second = true;
+                        missed_second |= !touch(1, &second, line * 32);
+                    }
+                }
+                want[0].0 += 1;
+                want[0].1 += u64::from(reached_second);
+                want[1].0 += u64::from(reached_second);
+                want[1].1 += u64::from(missed_second);
+            }
+            let got: Vec<(u64, u64)> = hierarchy.counts().iter().map(|c| (c.accesses, c.misses)).collect();
+            prop_assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn the_model_predicts_random_accesses() {
+        let shape = Shape::new(8 * 64 * 64, 8, 64).unwrap();
+        let mut cache = Cache::new(&shape);
+        let mut fine = Fine::new(WHOLE);
+        let mut stack: Vec<u64> = Vec::new();
+        let (mut x, mut hits) = (3u64, 0u32);
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
+            let block = (unit * unit * 1500.0) as u64;
+            hits += u32::from(cache.access(block));
+            if let Some(at) = stack.iter().rposition(|&b| b == block) {
+                fine.add((stack.len() - 1 - at) as u64);
+                stack.remove(at);
+            }
+            stack.push(block);
+        }
+        let expected = expected_hits(fine.bins(), &shape);
+        assert!((expected - f64::from(hits)).abs() < 1000.0, "{expected} {hits}");
+    }
+}

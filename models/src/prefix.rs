@@ -1,0 +1,156 @@
+//! Sizes in a row that grow at the end, with the sum in front of any position in one read per level.
+//!
+//! Entries stand in groups of 16; each entry knows the sum of those before it in its group, and a level
+//! above does the same for groups. Taking one from a size changes one group per level (a few vector
+//! instructions); a sum reads one counter per level; an append writes one counter, and one more for each
+//! group that begins. Counters of entries that do not exist yet hold rubbish and are written on append.
+
+const FAN: usize = 16;
+
+/// A group of counters: two cache lines.
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Group([u64; FAN]);
+
+/// See the module's text.
+#[derive(Clone)]
+pub(crate) struct Prefix {
+    sizes: Vec<u64>,
+    /// `levels[0]` counts entries, each further level groups of the one below.
+    levels: Vec<Vec<Group>>,
+    total: u64,
+}
+
+impl Prefix {
+    pub(crate) fn new() -> Prefix {
+        Prefix { sizes: Vec::new(), levels: vec![Vec::new()], total: 0 }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.sizes.clear();
+        self.levels.iter_mut().for_each(Vec::clear);
+        self.levels.truncate(1);
+        self.total = 0;
+    }
+
+
+    pub(crate) fn size(&self, at: usize) -> u64 {
+        self.sizes[at]
+    }
+
+    /// Sum of all sizes.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Appends an entry.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, size: u64) {
+        let at = self.sizes.len();
+        if at.is_multiple_of(FAN) {
+            self.open(at);
+        } else {
+            let group = &mut self.levels[0][at / FAN].0;
+            group[at % FAN] = group[at % FAN - 1] + self.sizes[at - 1];
+        }
+        self.sizes.push(size);
+        self.total += size;
+    }
+
+    /// Begins a group.
+    #[cold]
+    fn open(&mut self, at: usize) {
+        let mut at = at;
+        let mut sum = self.sizes.last().copied().unwrap_or(0);
+        for level in 0.. {
+            if level == self.levels.len() {
+                if at == 0 {
+                    return;
+                }
+                // The groups below are more than one: all that exist so far are one group here.
+                let mut first = Group([0; FAN]);
+                first.0[0] = 0;
+                self.levels.push(vec![first]);
+            }
+            let groups = &mut self.levels[level];
+            if !at.is_multiple_of(FAN) {
+                let group = &mut groups[at / FAN].0;
+                group[at % FAN] = group[at % FAN - 1] + sum;
+                return;
+            }
+            if let Some(last) = groups.last() {
+                sum += last.0[FAN - 1];
+            }
+            if groups.len() == at / FAN {
+                groups.push(Group([0; FAN]));
+            }
+            if at == 0 {
+                return;
+            }
+            at /= FAN;
+        }
+    }
+
+    /// Takes one from the size at `at`, which must not be 0, and returns the sum of the sizes behind it.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, at: usize) -> u64 {
+        let mut before = 0;
+        let mut entry = at;
+        for level in &mut self.levels {
+            let group = &mut level[entry / FAN].0;
+            let lane = (entry % FAN) as u64;
+            before += group[entry % FAN];
+            for (k, counter) in group.iter_mut().enumerate() {
+                *counter = counter.wrapping_sub(u64::from(k as u64 > lane));
+            }
+            entry /= FAN;
+        }
+        let behind = self.total - before - self.sizes[at];
+        self.sizes[at] -= 1;
+        self.total -= 1;
+        behind
+    }
+
+    /// Sum of the sizes behind `at`.
+    #[inline(always)]
+    pub(crate) fn behind(&self, at: usize) -> u64 {
+        let mut before = 0;
+        let mut entry = at;
+        for level in &self.levels {
+            before += level[entry / FAN].0[entry % FAN];
+            entry /= FAN;
+        }
+        self.total - before - self.sizes[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_agree_with_a_plain_list_through_all_levels() {
+        let mut prefix = Prefix::new();
+        let mut random = 99u64;
+        for round in 0..2 {
+            let mut plain: Vec<u64> = Vec::new();
+            for n in 0..5000usize {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let size = random >> 60;
+                prefix.push(size);
+                plain.push(size);
+                let at = (random >> 20) as usize % (n + 1);
+                let behind: u64 = plain[at + 1..].iter().sum();
+                assert_eq!(prefix.behind(at), behind, "round {round}, {n} entries, at {at}");
+                if plain[at] > 0 {
+                    assert_eq!(prefix.take(at), behind);
+                    plain[at] -= 1;
+                }
+                assert_eq!(prefix.size(at), plain[at]);
+                assert_eq!(prefix.total(), plain.iter().sum::<u64>());
+            }
+            prefix.clear();
+                assert_eq!(prefix.total(), 0);
+        }
+    }
+}
