@@ -39,3 +39,5 @@ pub mod synth;
 pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trace_tests;

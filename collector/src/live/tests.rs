@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 #[allow(dead_code, missing_docs, reason = "made for other tests")]
 #[path = "../../tests/pt/encode.rs"]
-mod encode;
+pub(super) mod encode;
 
-const PID: u32 = 77;
-const STYLE: Style = Style { psb_every: 2000, tsc: true, mtc: false, cyc: false, fup: true };
+pub(super) const PID: u32 = 77;
+pub(super) const STYLE: Style = Style { psb_every: 2000, tsc: true, mtc: false, cyc: false, fup: true };
 /// As in [`encode`]: perf's clock runs at half the TSC's rate.
-fn ns(tsc: u64) -> u64 {
+pub(super) fn ns(tsc: u64) -> u64 {
     tsc / 2
 }
 
@@ -30,11 +30,11 @@ fn words(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-fn windows(bytes: u32) -> Request {
+pub(super) fn windows(bytes: u32) -> Request {
     Request { keep: Keep::Windows { bytes, trigger: Trigger::Loads(1000), pause: false }, timing: Timing::default(), filter: String::new() }
 }
 
-fn everything() -> Request {
+pub(super) fn everything() -> Request {
     Request { keep: Keep::Everything, timing: Timing::default(), filter: String::new() }
 }
 
@@ -55,10 +55,13 @@ fn switch_in(cpu: u32, tid: u32, time: u64) -> Step {
 }
 
 /// A program of one thread on each CPU, begun.
-fn beginning(threads: u32) -> Vec<Step> {
+pub(super) fn beginning(threads: u32) -> Vec<Step> {
     let mut steps = vec![comm(0, PID, 1), mmap(0, 0x5555_5555_0000, "/nowhere/program", 2)];
     for thread in 0..threads {
-        steps.push(comm(thread, PID + thread, 3));
+        // Another name of the first one would be another exec, which unmaps the program.
+        if thread > 0 {
+            steps.push(comm(thread, PID + thread, 3));
+        }
         steps.push(switch_in(thread, PID + thread, 4));
     }
     steps.push(Step::Wake);
@@ -66,7 +69,7 @@ fn beginning(threads: u32) -> Vec<Step> {
 }
 
 /// Replays a transcript; gives what the recorder counted and the file.
-fn replay(fake: &mut Fake, request: &Request, sizes: Sizes, limit: Option<u64>) -> (Finished, Vec<u8>) {
+pub(super) fn replay(fake: &mut Fake, request: &Request, sizes: Sizes, limit: Option<u64>) -> (Finished, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perf.data");
     let machine = Machine::read(fake).unwrap();
@@ -147,7 +150,7 @@ fn row(w: &Write) -> (u64, u64) {
     (w.ip, w.payload)
 }
 
-fn steps_of(encoder: &Encoder, cpu: u32, piece: impl Fn(usize) -> usize) -> Vec<(u64, Step)> {
+pub(super) fn steps_of(encoder: &Encoder, cpu: u32, piece: impl Fn(usize) -> usize) -> Vec<(u64, Step)> {
     let mut at = 0;
     let mut steps = Vec::new();
     while at < encoder.bytes.len() {
@@ -220,7 +223,7 @@ fn perf_reads_a_full_trace_as_we_do() {
 }
 
 /// What of the events can be read from windows: those behind a window's first PSB, each once.
-fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<(u64, u64)> {
+pub(super) fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<(u64, u64)> {
     let mut next = 0;
     let mut out = Vec::new();
     for window in windows {
