@@ -210,4 +210,12 @@ impl ProbeState {
         reserved: 0,
         saved: [[NO_REG, NO_REG]; 6],
     };
+
+    /// As it lies in the file.
+    pub fn bytes(&self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..4].copy_from_slice(&[self.slots_done, self.base_reg, self.base_ahead, self.reserved]);
+        out[4..].copy_from_slice(self.saved.as_flattened());
+        out
+    }
 }

@@ -11,7 +11,7 @@ use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
 use crate::operands::{Accesses, accesses};
 use crate::plan::plan;
-use crate::regs::{RegUse, reg_use};
+use crate::regs::{RegUse, reg_use, registers};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
@@ -47,13 +47,19 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
     }
-    let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst)).without_idle_read(&i.inst)).collect();
+    // Asking for an instruction's facts is dear, so that it is done once for both.
+    let (mut uses, mut reached) = (Vec::with_capacity(graph.insns.len()), Vec::with_capacity(graph.insns.len()));
+    for insn in &graph.insns {
+        let info = registers(&mut factory, &insn.inst);
+        uses.push(reg_use(info).without_idle_read(&insn.inst));
+        reached.push(accesses(&insn.inst, info));
+    }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(input, &mut graph, &uses);
     consumed::mark(&mut graph, &uses);
     let loops = Loops::find(&graph);
-    let accesses: Vec<Accesses> = graph.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
+    let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let landings = landings(&graph, &entries, info, &found);
     for &at in &landings {
@@ -149,7 +155,7 @@ fn read_at(input: &Input, at: u64, register: RegSet, factory: &mut InstructionIn
             break;
         }
         let inst = decoder.decode();
-        let u = reg_use(factory.info(&inst));
+        let u = reg_use(registers(factory, &inst));
         if inst.is_invalid() || u.read.0 & left != 0 {
             return true;
         }

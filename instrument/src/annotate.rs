@@ -1,6 +1,7 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, leb128};
+use crate::emit::{Emitted, leb128, state_key as key};
+use crate::hash::FastMap;
 use crate::layout::Placed;
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, ProbeState};
@@ -52,10 +53,10 @@ impl Strings {
 
 /// The address map's bytes, see [`MapHeader`].
 pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
-    let mut numbers: HashMap<ProbeState, u32> = HashMap::from([(ProbeState::IDLE, 0)]);
+    let mut numbers: FastMap<u128, u32> = FastMap::from_iter([(key(&ProbeState::IDLE), 0)]);
     let mut states = vec![ProbeState::IDLE];
     let mut global = |s: &ProbeState| {
-        *numbers.entry(*s).or_insert_with(|| {
+        *numbers.entry(key(s)).or_insert_with(|| {
             states.push(*s);
             states.len() as u32 - 1
         })
@@ -84,8 +85,7 @@ pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
         }
     }
     for s in states {
-        out.extend_from_slice(&[s.slots_done, s.base_reg, s.base_ahead, s.reserved]);
-        out.extend(s.saved.iter().flatten());
+        out.extend_from_slice(&s.bytes());
     }
     for s in streams {
         out.extend_from_slice(&s);

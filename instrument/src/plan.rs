@@ -10,7 +10,7 @@ use crate::cfg::Graph;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
 use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string, own_destination};
-use crate::regs::{RAX, RBX, RSP, RegUse, gpr64};
+use crate::regs::{RAX, RBX, RSP, RegUse, gpr64, registers};
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use mgz_annotations_schema::abi;
@@ -67,7 +67,7 @@ pub fn plan(
                 if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
                     builder.close(&mut plan.regions);
                 }
-                let own = own_destination(&insn.inst, factory.info(&insn.inst));
+                let own = own_destination(&insn.inst, registers(factory, &insn.inst));
                 builder.instruction(InsnId(i as u32), insn, &uses[i], own, list, &mut plan.gathers, |n, a| classify(i, n, a));
             }
             if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {

@@ -5,7 +5,7 @@
 //! is added by [`crate::liveness`].
 
 use crate::ir::{Gpr, RegSet};
-use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
 /// rax.
 pub const RAX: Gpr = Gpr(0);
@@ -52,6 +52,11 @@ pub struct RegUse {
     pub kill: RegSet,
     /// Possibly changed.
     pub clobber: RegSet,
+}
+
+/// What iced knows of an instruction's registers and operands, without its list of memory accesses, which takes longest.
+pub fn registers<'f>(factory: &'f mut InstructionInfoFactory, inst: &Instruction) -> &'f InstructionInfo {
+    factory.info_options(inst, InstructionInfoOptions::NO_MEMORY_USAGE)
 }
 
 /// Sums up iced's list of used registers.

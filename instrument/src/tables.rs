@@ -12,7 +12,7 @@ use crate::cfg::Graph;
 use crate::disasm::index_of;
 use crate::functions::Input;
 use crate::ir::{Gpr, Insn, RegSet, TableForm};
-use crate::regs::{CALLER_SAVED, RegUse, gpr, reg_use};
+use crate::regs::{CALLER_SAVED, RegUse, gpr, reg_use, registers};
 use crate::symbolic::{Id, Machine, Value};
 use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpKind};
 use std::ops::Range;
@@ -92,7 +92,7 @@ struct Constants {
 
 impl Constants {
     fn find(graph: &Graph, input: &Input, factory: &mut InstructionInfoFactory) -> Constants {
-        let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(registers(factory, &i.inst))).collect();
         let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
         let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
         while let Some(b) = work.pop() {
@@ -448,7 +448,7 @@ fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &
         if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
             return None;
         }
-        let u = reg_use(factory.info(inst));
+        let u = reg_use(registers(factory, inst));
         if u.read.0 & tainted.0 == 0 {
             tainted = RegSet(tainted.0 & !u.kill.0);
             continue;

@@ -5,6 +5,7 @@ use super::probe::{self, Hold, Usage};
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Table, rows};
+use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
 use crate::operands::own_destination;
 use crate::stay::{Stays, cheapest};
@@ -287,7 +288,7 @@ impl Emitter<'_> {
 
     /// The load whose destination already holds the address: `op dst, [dst]`.
     fn moved_load(&mut self, insn: &Insn, table: Option<u32>) -> Result<(), EmitError> {
-        let dst = own_destination(&insn.inst, self.usage.factory.info(&insn.inst)).ok_or(EmitError::Record)?;
+        let dst = own_destination(&insn.inst, registers(&mut self.usage.factory, &insn.inst)).ok_or(EmitError::Record)?;
         let raw = self.raw(insn)?.to_vec();
         let at = asm::modrm_offset(&raw).ok_or(EmitError::Encoding)?;
         let tail = raw.get(asm::operand_end(&raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
@@ -372,7 +373,7 @@ impl Emitter<'_> {
         let register = match cheapest(free) {
             Some(r) => r,
             None => {
-                let dst = own_destination(&insn.inst, self.usage.factory.info(&insn.inst)).ok_or(EmitError::NoRegister)?;
+                let dst = own_destination(&insn.inst, registers(&mut self.usage.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
                 self.moved = operand.mem.uses(dst);
                 if operand.mem.fs && self.moved {
                     return Err(EmitError::NoRegister);

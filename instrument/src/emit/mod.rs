@@ -25,7 +25,7 @@ use mgz_annotations_schema::sidecar::{Gather, PtWrite, Record, Region, Site};
 use std::ops::Range;
 
 pub use code::emit;
-pub use sink::leb128;
+pub use sink::{key as state_key, leb128};
 
 /// Why a function could not be re-emitted; it is then left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,6 +9,7 @@
 
 use super::EmitError;
 use super::asm::Mem;
+use crate::regs::registers;
 use crate::stay::cheapest;
 use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
@@ -29,7 +30,7 @@ impl Usage {
     /// `(read, written)` registers, partial and conditional ones included.
     pub fn of(&mut self, inst: &Instruction) -> (RegSet, RegSet) {
         let (mut read, mut written) = (RegSet::EMPTY, RegSet::EMPTY);
-        for used in self.factory.info(inst).used_registers() {
+        for used in registers(&mut self.factory, inst).used_registers() {
             let Some(r) = gpr(used.register()) else { continue };
             match used.access() {
                 OpAccess::Read | OpAccess::CondRead => read = read.with(r),
