@@ -60,6 +60,7 @@
 //! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
 
 use crate::abi::Slot;
+use encode::Encoder;
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
@@ -223,105 +224,6 @@ struct Entry {
 /// Stored length in bytes by payload code.
 const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 
-/// Payload code by the number of significant bits (sign bit excluded) of the difference, 0–63.
-const CODE: [u8; 64] = {
-    let mut table = [0; 64];
-    let mut bits = 0;
-    while bits < 64 {
-        let bytes = bits / 8 + 1;
-        table[bits] = if bytes <= 6 { bytes as u8 } else { 7 };
-        bits += 1;
-    }
-    table
-};
-
-/// Encoder state: kept from segment to segment only to save allocations.
-#[derive(Default)]
-struct Encoder {
-    table: Vec<Entry>,
-    control: Vec<u8>,
-    data: Vec<u8>,
-    aux: Vec<u8>,
-}
-
-impl Encoder {
-    /// Encodes a segment's slots; returns `bits`.
-    fn encode(&mut self, slots: &[Slot]) -> u8 {
-        // A small table is quicker to clear, a large one predicts more of a large program.
-        let bits = (slots.len().max(1).ilog2() as u8).saturating_sub(3).clamp(6, 13);
-        self.table.clear();
-        self.table.resize(1 << bits, Entry::default());
-        let table = &mut self.table[..];
-        let mask = table.len() - 1;
-        self.control.clear();
-        self.data.clear();
-        self.aux.clear();
-        let mut previous = 0;
-        let mut any_aux = 0;
-        let mut end = 0;
-        for block in slots.chunks(BLOCK) {
-            let room = end + block.len() * MAX_SLOT_BYTES + DATA_PADDING;
-            if self.data.len() < room {
-                self.data.resize(room.max(self.data.len() * 2), 0);
-            }
-            let data = &mut self.data[..];
-            let bitmap_at = self.control.len();
-            self.control.extend_from_slice(&[0; 8]);
-            let mut bitmap = 0u64;
-            for (number, group) in block.chunks(16).enumerate() {
-                let mut word = 0u64;
-                for (i, slot) in group.iter().enumerate() {
-                    any_aux |= slot.aux;
-                    let missed = table[previous].next != slot.id;
-                    table[previous].next = slot.id;
-                    data[end..end + 4].copy_from_slice(&slot.id.to_le_bytes());
-                    end += usize::from(missed) * 4;
-                    previous = slot.id as usize & mask;
-                    let entry = &mut table[previous];
-                    let difference = slot.payload.wrapping_sub(entry.last);
-                    let magnitude = difference ^ ((difference as i64 >> 63) as u64);
-                    let mut code = CODE[64 - magnitude.leading_zeros() as usize & 63];
-                    if difference == entry.stride {
-                        code = 0;
-                    }
-                    entry.stride = difference;
-                    entry.last = slot.payload;
-                    data[end..end + 8].copy_from_slice(&difference.to_le_bytes());
-                    end += usize::from(LENGTH[code as usize & 7]);
-                    word |= u64::from(code | u8::from(missed) << 3) << (4 * i);
-                }
-                if word != 0 {
-                    bitmap |= 1 << number;
-                    self.control.extend_from_slice(&word.to_le_bytes());
-                }
-            }
-            self.control[bitmap_at..bitmap_at + 8].copy_from_slice(&bitmap.to_le_bytes());
-        }
-        self.data.resize(end + DATA_PADDING, 0);
-        self.data[end..].fill(0);
-        if any_aux != 0 {
-            self.encode_aux(slots);
-        }
-        bits
-    }
-
-    fn encode_aux(&mut self, slots: &[Slot]) {
-        let mut from = 0;
-        for (i, slot) in slots.iter().enumerate() {
-            if slot.aux != 0 {
-                let mut skip = i - from;
-                from = i;
-                while skip >= 0x80 {
-                    self.aux.push(skip as u8 | 0x80);
-                    skip >>= 7;
-                }
-                self.aux.push(skip as u8);
-                self.aux.extend_from_slice(&slot.aux.to_le_bytes());
-            }
-        }
-    }
-}
-
 /// Writes one thread's spill file. Each segment reaches the kernel before `write` returns.
 pub struct SpillWriter {
     file: File,
@@ -361,7 +263,7 @@ impl SpillWriter {
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "too many slots for one spill segment"));
         }
         let bits = self.encoder.encode(slots);
-        let streams = [&self.encoder.control[..], &self.encoder.data[..], &self.encoder.aux[..]];
+        let streams = self.encoder.streams();
         let mut bytes = [0u8; SEGMENT_HEADER];
         bytes[..4].copy_from_slice(SEGMENT_MAGIC);
         bytes[4] = u8::from(header.kind == SegmentKind::Window);
@@ -713,5 +615,6 @@ fn decode_aux(mut aux: &[u8], out: &mut [Slot]) -> Option<()> {
     Some(())
 }
 
+mod encode;
 #[cfg(test)]
 mod tests;
