@@ -18,6 +18,7 @@ pub mod liveness;
 pub mod manifest;
 pub mod modules;
 pub mod note;
+pub mod objects;
 pub mod offline;
 pub mod perfdata;
 pub mod probe;

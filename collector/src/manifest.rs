@@ -188,7 +188,7 @@ fn clear(path: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    for file in [RESERVE, "objects.parquet", "manifest.json.tmp", MANIFEST] {
+    for file in [RESERVE, crate::objects::OBJECTS, "objects.parquet.tmp", "manifest.json.tmp", MANIFEST] {
         match std::fs::remove_file(path.join(file)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}

@@ -7,13 +7,16 @@ use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOpti
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
+use crate::objects::{self, Objects};
 use crate::probe;
 use crate::shared;
 use crate::summary;
+use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// Why nothing (or not everything) was recorded, with the exit status.
 #[derive(Debug)]
@@ -101,7 +104,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let _lock = folder.lock().map_err(Failure::own)?;
     let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let manifest = Manifest { backend_why: choice.why, ..manifest::begin(command, mode_name, options.period, options.window) };
-    let mut session = Session { manifest, folder };
+    let mut session = Session { manifest, folder, objects: Objects::default() };
     let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event))?));
     let outcome = match started {
         Ok(outcome) => outcome,
@@ -111,6 +114,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         }
     };
     session.ended(&outcome);
+    session.write_objects();
     session.convert(cli);
     let written = session.finish();
     if mode_name != "off" {
@@ -145,6 +149,8 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
 pub(crate) struct Session {
     pub(crate) folder: Folder,
     pub(crate) manifest: Manifest,
+    /// Only while a program runs.
+    pub(crate) objects: Objects,
 }
 
 impl Session {
@@ -162,8 +168,12 @@ impl Session {
     }
 
     fn event(&mut self, event: &Event) {
-        if let Event::Module(module) = event {
-            self.module(module);
+        match event {
+            Event::Module(module) => {
+                self.objects.met(module.pid);
+                self.module(module);
+            }
+            Event::Progress { .. } => self.objects.tick(),
         }
     }
 
@@ -218,6 +228,24 @@ impl Session {
         }
         let sentences: Vec<String> = outcome.dropped.iter().filter_map(|(what, &n)| drop_sentence(what, n)).collect();
         outcome.problems.iter().cloned().chain(sentences).for_each(|p| self.problem(p));
+    }
+
+    /// Writes what is known of data objects. Where that fails, a sentence says so.
+    fn write_objects(&mut self) {
+        let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
+        let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
+        let mut modules = Vec::new();
+        let mut list = Vec::new();
+        for process in processes {
+            placed.at(process, u64::MAX, &mut list);
+            let at = |p: &Placement| self.manifest.modules.get(usize::from(p.module)).map(|m| (process, PathBuf::from(&m.path), p.bias));
+            modules.extend(list.iter().filter_map(at));
+        }
+        let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
+        problems.into_iter().for_each(|p| self.problem(p));
+        if let Err(error) = objects::write::write(self.folder.path(), &instances) {
+            self.problem(format!("{}: data objects could not be written: {error:#}", self.folder.path().display()));
+        }
     }
 
     /// Turns the spill files into columns, unless they are to stay.
@@ -346,7 +374,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
-    let mut session = Session { folder, manifest: m };
+    let mut session = Session { folder, manifest: m, objects: Objects::default() };
     session.manifest.problems.retain(|p| !p.starts_with("the records stay in "));
     recount(&mut session.manifest, &trace.join(SPILL_DIR)).map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
     session.expand(cli.compress, cli.max_size);

@@ -20,6 +20,7 @@ pub mod threads;
 
 use crate::cli::Cli;
 use crate::manifest::{self, Folder};
+use crate::objects::Objects;
 use crate::perfdata::events::{self, Totals};
 use crate::perfdata::import::Input;
 use crate::perfdata::{PerfDataError, Session};
@@ -71,7 +72,7 @@ pub fn run_with(cli: &Cli, file: &Path, amend: &mut dyn FnMut(&mut Manifest)) ->
     let modules = Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = record::Session { manifest: account::begin(&session), folder };
+    let mut trace = record::Session { manifest: account::begin(&session), folder, objects: Objects::default() };
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
         Ok(outcome)

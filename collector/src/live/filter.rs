@@ -73,7 +73,8 @@ pub fn for_functions(pattern: &str, modules: &[Instrumented], filters: u32) -> R
     Ok((text(&merged)?, covered.saturating_sub(asked)))
 }
 
-fn readable(name: &str) -> String {
+/// A symbol's name for people.
+pub(crate) fn readable(name: &str) -> String {
     if let Ok(name) = rustc_demangle::try_demangle(name) {
         return format!("{name:#}");
     }

@@ -2,7 +2,10 @@
  * Vishkin (hooking and halving over all edges, again and again). cc[v] is the hot array. */
 #include "cases.h"
 
-static uint32_t *cc;
+enum { MOST = 20 };
+
+/* Static, so that reports can name it. */
+static uint32_t cc[1 << MOST];
 
 static void join(uint32_t u, uint32_t v) {
     uint32_t a = cc[u], b = cc[v];
@@ -81,8 +84,10 @@ NOINLINE static void shiloach_vishkin(const struct graph *g) {
 int main(int argc, char **argv) {
     if (argc < 2 || (strcmp(argv[1], "afforest") && strcmp(argv[1], "sv")))
         return usage("components afforest|sv [SCALE]");
-    struct graph g = random_graph(argc > 2 ? atoi(argv[2]) : 15, 16, 0);
-    cc = TAKE(uint32_t, g.nodes);
+    int scale = argc > 2 ? atoi(argv[2]) : 15;
+    if (scale < 1 || scale > MOST)
+        return usage("components afforest|sv [SCALE]   (1 to 20)");
+    struct graph g = random_graph(scale, 16, 0);
     for (uint32_t v = 0; v < g.nodes; v++)
         cc[v] = v;
     if (argv[1][0] == 'a')

@@ -4,9 +4,10 @@
  * is, in the other form only before the next round. */
 #include "cases.h"
 
-enum { NEAR = 8 };
+enum { NEAR = 8, MOST = 20 };
 
-static double *score, *o_score;
+/* Static, so that reports can name them. */
+static double score[1 << MOST], o_score[1 << MOST];
 
 static double change(double a, double b) {
     return a > b ? a - b : b - a;
@@ -57,9 +58,10 @@ NOINLINE static int jacobi(const struct graph *g, double *last) {
 int main(int argc, char **argv) {
     if (argc < 2 || (strcmp(argv[1], "gs") && strcmp(argv[1], "jacobi")))
         return usage("pagerank gs|jacobi [SCALE]");
-    struct graph g = random_graph(argc > 2 ? atoi(argv[2]) : 14, 16, NEAR);
-    score = TAKE(double, g.nodes);
-    o_score = TAKE(double, g.nodes);
+    int scale = argc > 2 ? atoi(argv[2]) : 14;
+    if (scale < 1 || scale > MOST)
+        return usage("pagerank gs|jacobi [SCALE]   (1 to 20)");
+    struct graph g = random_graph(scale, 16, NEAR);
     for (uint32_t v = 0; v < g.nodes; v++) {
         uint64_t degree = g.first[v + 1] - g.first[v];
         score[v] = 1.0 / g.nodes;

@@ -1,0 +1,219 @@
+//! Global variables of a file: addresses from its symbols, types from its debug information.
+
+use gimli::{AttributeValue, EndianSlice, LittleEndian, UnitOffset};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// A variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Link-time address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// For people.
+    pub name: String,
+    /// As in the source; empty if debug information does not tell.
+    pub of_type: String,
+}
+
+/// Debug information larger than this is not searched for types: it would take seconds.
+const MAX_DEBUG: u64 = 256 << 20;
+/// Longest chain of types that is followed: damaged debug information may go round in circles.
+const MAX_DEPTH: usize = 16;
+
+/// Variables of a file, by address. The error is a sentence for the user.
+pub fn variables(path: &Path) -> Result<Vec<Variable>, String> {
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for
+    // every program that maps its input.
+    let data = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
+    parse(&data).map_err(|e| e.to_string())
+}
+
+fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
+    let file = object::File::parse(data)?;
+    let mut found: BTreeMap<u64, Variable> = BTreeMap::new();
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || symbol.size() == 0 {
+            continue;
+        }
+        let Some(name) = symbol.name().ok().filter(|n| !n.is_empty()) else { continue };
+        let variable = Variable { address: symbol.address(), bytes: symbol.size(), name: readable(name), of_type: String::new() };
+        match found.get_mut(&symbol.address()) {
+            // An alias; the one with most bytes says most.
+            Some(known) if known.bytes < variable.bytes => *known = variable,
+            Some(_) => {}
+            None => {
+                found.insert(symbol.address(), variable);
+            }
+        }
+    }
+    // Types are a help on top: what is wrong with them is no reason to lose the names.
+    let _ = add_types(&file, &mut found);
+    Ok(found.into_values().collect())
+}
+
+/// Versions of dynamic symbols are not part of the name.
+fn readable(name: &str) -> String {
+    crate::live::filter::readable(name.split('@').next().unwrap_or(name))
+}
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gimli::Result<()> {
+    let Some(info) = file.section_by_name(".debug_info").filter(|s| s.size() > 0 && s.size() <= MAX_DEBUG) else { return Ok(()) };
+    drop(info);
+    let sections = gimli::DwarfSections::load(|id| {
+        let data = file.section_by_name(id.name()).and_then(|s| s.uncompressed_data().ok());
+        Ok::<_, gimli::Error>(data.unwrap_or(Cow::Borrowed(&[])))
+    })?;
+    let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        let unit = dwarf.unit(header)?;
+        let mut types = Types { dwarf: &dwarf, unit: &unit, known: HashMap::new() };
+        let mut entries = unit.entries();
+        while let Some(entry) = entries.next_dfs()? {
+            if entry.tag() != gimli::DW_TAG_variable {
+                continue;
+            }
+            let Some(AttributeValue::Exprloc(place)) = entry.attr_value(gimli::DW_AT_location) else { continue };
+            let mut operations = place.operations(unit.encoding());
+            let Ok(Some(gimli::Operation::Address { address })) = operations.next() else { continue };
+            let Some(variable) = found.get_mut(&address).filter(|v| v.of_type.is_empty()) else { continue };
+            // A definition apart from its declaration has the type there.
+            let at = match (entry.attr_value(gimli::DW_AT_type), entry.attr_value(gimli::DW_AT_specification)) {
+                (Some(AttributeValue::UnitRef(at)), _) => Some(at),
+                (None, Some(AttributeValue::UnitRef(declaration))) => types.type_of(declaration),
+                _ => None,
+            };
+            if let Some(at) = at {
+                variable.of_type = types.name(at, 0);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Types of one unit, as text.
+struct Types<'d, 'a> {
+    dwarf: &'d gimli::Dwarf<Bytes<'a>>,
+    unit: &'d gimli::Unit<Bytes<'a>>,
+    known: HashMap<UnitOffset, String>,
+}
+
+impl Types<'_, '_> {
+    fn type_of(&self, at: UnitOffset) -> Option<UnitOffset> {
+        match self.unit.entry(at).ok()?.attr_value(gimli::DW_AT_type)? {
+            AttributeValue::UnitRef(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// `double[1024]`, `struct node*`, …; without `const` and its kin.
+    fn name(&mut self, at: UnitOffset, depth: usize) -> String {
+        if let Some(known) = self.known.get(&at) {
+            return known.clone();
+        }
+        let text = self.describe(at, depth).unwrap_or_default();
+        self.known.insert(at, text.clone());
+        text
+    }
+
+    fn describe(&mut self, at: UnitOffset, depth: usize) -> Option<String> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let entry = self.unit.entry(at).ok()?;
+        let inner = |this: &mut Self| this.type_of(at).map_or_else(|| "void".to_owned(), |t| this.name(t, depth + 1));
+        Some(match entry.tag() {
+            gimli::DW_TAG_pointer_type => inner(self) + "*",
+            gimli::DW_TAG_reference_type => inner(self) + "&",
+            gimli::DW_TAG_rvalue_reference_type => inner(self) + "&&",
+            // They would only make names longer.
+            gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type | gimli::DW_TAG_restrict_type | gimli::DW_TAG_atomic_type => inner(self),
+            gimli::DW_TAG_array_type => inner(self) + &self.dimensions(at),
+            gimli::DW_TAG_subroutine_type => "function".to_owned(),
+            tag => {
+                let name = entry.attr_value(gimli::DW_AT_name).and_then(|v| self.dwarf.attr_string(self.unit, v).ok());
+                let name = name.map_or_else(|| "(unnamed)".to_owned(), |n| n.to_string_lossy().into_owned());
+                match tag {
+                    gimli::DW_TAG_structure_type => format!("struct {name}"),
+                    gimli::DW_TAG_union_type => format!("union {name}"),
+                    gimli::DW_TAG_enumeration_type => format!("enum {name}"),
+                    _ => name,
+                }
+            }
+        })
+    }
+
+    /// `[2][3]`; `[]` where the length is not known.
+    fn dimensions(&self, at: UnitOffset) -> String {
+        let mut text = String::new();
+        let Ok(mut tree) = self.unit.entries_tree(Some(at)) else { return text };
+        let Ok(root) = tree.root() else { return text };
+        let mut children = root.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            if entry.tag() != gimli::DW_TAG_subrange_type {
+                continue;
+            }
+            let number = |name| entry.attr_value(name).and_then(|v| v.udata_value());
+            let count = number(gimli::DW_AT_count).or_else(|| number(gimli::DW_AT_upper_bound).and_then(|n| n.checked_add(1)));
+            text += &count.map_or_else(|| "[]".to_owned(), |n| format!("[{n}]"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = "
+struct node { struct node *next; int value; };
+double field[3][4];
+static struct node nodes[100];
+struct node *first = nodes;
+const char *const names[] = {\"a\", \"b\"};
+__thread int apart;
+int main(void) { static unsigned long counter = 5; return (int)(counter + field[0][0] + nodes[1].value + first->value + apart + names[0][0]); }
+";
+
+    #[test]
+    fn variables_of_a_program_have_their_types() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("a.c"), dir.path().join("a"));
+        std::fs::write(&source, PROGRAM).unwrap();
+        let compile = |debug: &str| std::process::Command::new("cc").args([debug, "-o"]).arg(&program).arg(&source).status();
+        if !compile("-g").is_ok_and(|s| s.success()) {
+            eprintln!("SKIPPED: cc cannot compile with debug information");
+            return;
+        }
+        let found = variables(&program).unwrap();
+        let of = |name: &str| found.iter().find(|v| v.name == name || v.name.starts_with(&format!("{name}."))).map(|v| (v.bytes, v.of_type.as_str()));
+        assert_eq!(of("field"), Some((96, "double[3][4]")));
+        assert_eq!(of("nodes"), Some((1600, "struct node[100]")));
+        assert_eq!(of("first"), Some((8, "struct node*")));
+        assert_eq!(of("names"), Some((16, "char*[2]")));
+        assert_eq!(of("counter"), Some((8, "long unsigned int")));
+        assert_eq!(of("apart"), None, "variables of a thread have no address in the file");
+        assert!(found.windows(2).all(|w| w[0].address < w[1].address));
+        // Without debug information names stay.
+        assert!(compile("-g0").unwrap().success());
+        let bare = variables(&program).unwrap();
+        assert!(bare.iter().any(|v| v.name == "field" && v.of_type.is_empty()));
+    }
+
+    #[test]
+    fn what_is_no_program_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "text").unwrap();
+        assert!(variables(&path).is_err());
+        assert!(variables(&dir.path().join("none")).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! `/proc/PID/maps`, as far as it tells objects.
+
+use super::Kind;
+
+/// Memory of one kind without a gap.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// File, or the kernel's name. Empty for memory without one.
+    pub name: String,
+}
+
+/// Files of the recorder and the kernel in the process, which hold no data of the program.
+fn is_ours(path: &str) -> bool {
+    path.starts_with("/memfd:mgz-") || matches!(path, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]")
+}
+
+/// Mappings that can be read, with neighbours of the same file (text, constants, data) joined. Lines that make no sense are left out.
+pub fn parse(text: &str) -> Vec<Mapping> {
+    let mut list: Vec<Mapping> = Vec::new();
+    for line in text.lines() {
+        let Some((mapping, readable)) = line_of(line) else { continue };
+        if !readable || is_ours(&mapping.name) {
+            continue;
+        }
+        match list.last_mut() {
+            // What follows a file's data without a name is its zero-initialised part.
+            Some(last) if last.end == mapping.start && (last.name == mapping.name || (last.kind == Kind::File && mapping.name.is_empty())) && last.kind != Kind::Stack => {
+                last.end = mapping.end;
+            }
+            _ => list.push(mapping),
+        }
+    }
+    list
+}
+
+/// `start-end rights offset device inode path`.
+fn line_of(line: &str) -> Option<(Mapping, bool)> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    let rights = fields.next()?;
+    let name = fields.nth(3).unwrap_or("").trim_start();
+    let kind = match name {
+        "[heap]" => Kind::Heap,
+        n if n.starts_with("[stack") => Kind::Stack,
+        n if n.starts_with('/') => Kind::File,
+        _ => Kind::Anonymous,
+    };
+    (start < end).then(|| (Mapping { start, end, kind, name: name.into() }, rights.starts_with('r')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> Mapping {
+        Mapping { start, end, kind, name: name.into() }
+    }
+
+    #[test]
+    fn a_files_parts_are_one_and_its_zeros_belong_to_it() {
+        let text = "\
+555555554000-555555555000 r--p 00000000 fe:01 42                         /usr/bin/a b
+555555555000-555555556000 r-xp 00001000 fe:01 42                         /usr/bin/a b
+555555556000-555555557000 rw-p 00002000 fe:01 42                         /usr/bin/a b
+555555557000-555555559000 rw-p 00000000 00:00 0 
+55555555a000-55555557b000 rw-p 00000000 00:00 0                          [heap]
+7ffff0000000-7ffff0021000 rw-p 00000000 00:00 0 
+7ffff0021000-7ffff4000000 ---p 00000000 00:00 0 
+7ffff7000000-7ffff7001000 rw-s 00000000 00:01 7                          /memfd:mgz-arena (deleted)
+7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0                          [stack]
+nonsense
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+        assert_eq!(
+            parse(text),
+            [
+                mapping(0x5555_5555_4000, 0x5555_5555_9000, Kind::File, "/usr/bin/a b"),
+                mapping(0x5555_5555_a000, 0x5555_5557_b000, Kind::Heap, "[heap]"),
+                mapping(0x7fff_f000_0000, 0x7fff_f002_1000, Kind::Anonymous, ""),
+                mapping(0x7fff_fffd_e000, 0x7fff_ffff_f000, Kind::Stack, "[stack]"),
+            ]
+        );
+    }
+
+    #[test]
+    fn this_process_has_a_heap_or_a_stack() {
+        let seen = parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        assert!(seen.iter().any(|m| m.kind == Kind::Stack) && seen.iter().any(|m| m.kind == Kind::File));
+        assert!(seen.windows(2).all(|w| w[0].end <= w[1].start));
+    }
+}
