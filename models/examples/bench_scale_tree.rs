@@ -5,9 +5,26 @@
 //! approximate one and the exact one.
 
 use mgz_models::approx::ApproxEngine;
+use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use mgz_models::scale_tree::{Bound, ScaleTree};
-use std::time::Instant;
+use mgz_models::time_to_stack::{Spread, convert};
+
+/// CPU time of this thread so far, seconds: other work on the machine does not count.
+struct Instant(f64);
+
+impl Instant {
+    fn now() -> Instant {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a local of the right type.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        Instant(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
+    }
+
+    fn seconds(&self) -> f64 {
+        Instant::now().0 - self.0
+    }
+}
 
 #[derive(Default)]
 struct Sum(u64);
@@ -41,7 +58,7 @@ fn main() {
                 tree.begin(1);
                 sum = sum.wrapping_add(tree_only(&mut tree, n, step));
             }
-            let alone = (rounds * 2 * n) as f64 / clock.elapsed().as_secs_f64() / 1e6;
+            let alone = (rounds * 2 * n) as f64 / clock.seconds() / 1e6;
             let (mut approx, mut exact) = (f64::NAN, f64::NAN);
             if n <= 100_000_000 {
                 let sizes = vec![8u32; 1 << 16];
@@ -56,6 +73,22 @@ fn main() {
             println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
         }
         n *= 10;
+    }
+    conversion();
+}
+
+/// Time to stack distance, over a range of 2^40.
+fn conversion() {
+    let mut fine = Fine::new(WHOLE);
+    let mut x = 1u64;
+    for i in 0..5_000_000u64 {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        fine.add(((x >> 24) >> (i % 40)).max(1));
+    }
+    for (name, bars) in [("all bins", fine.bins().collect::<Vec<_>>()), ("log bins", fine.cut(&Scale::Log))] {
+        let clock = Instant::now();
+        let got = convert(&bars, 1e5, 1e9, Spread::Binomial);
+        println!("time to stack, {name}: {} bars up to 2^40, {:.3} s, {} bars out", bars.len(), clock.seconds(), got.len());
     }
 }
 
@@ -104,6 +137,6 @@ fn engine_speed(n: u64, mut run: impl FnMut(&[u64])) -> f64 {
         }
         let clock = Instant::now();
         run(&buffer);
-        busy += clock.elapsed().as_secs_f64();
+        busy += clock.seconds();
     }
 }

@@ -138,7 +138,7 @@ pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
         let at = |d: f64| hit_probability(d, shape.ways, shape.sets());
         bin.count * (at(bin.from) + 4.0 * at(0.5 * (bin.from + bin.to - 1.0)) + at(bin.to - 1.0)) / 6.0
     })
-    .sum()
+    .fold(0.0, |sum, hits| sum + hits)
 }
 
 /// A set-associative cache with exact LRU replacement in each set.
@@ -232,6 +232,14 @@ impl Hierarchy {
             counts.accesses += u64::from(number <= reached);
             counts.misses += u64::from(number < reached);
         }
+    }
+
+    /// An access, and whether it missed in the last level.
+    #[inline]
+    pub fn misses(&mut self, address: u64, size: u32) -> bool {
+        let before = self.levels.last().map_or(0, |l| l.2.misses);
+        self.access(address, size);
+        self.levels.last().is_none_or(|l| l.2.misses > before)
     }
 
     /// Counts by level.

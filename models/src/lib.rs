@@ -1,20 +1,34 @@
 //! The locality models of mgz, as pure algorithms: streams of addresses and histograms in, numbers out.
 //!
-//! Nothing here knows of trace folders, files or command lines: `mgz-analyzer` feeds these modules, and
-//! `mgz-collector` uses [`rdx`] while a program runs.
+//! Nothing here knows of trace folders, files or command lines: `mgz-analyzer` feeds these modules.
 //!
 //! | module | what | source |
 //! |---|---|---|
 //! | [`reuse`] | exact reuse distance and interval of a stream | definition in `docs/mgz-analyze.md` |
+//! | [`scale_tree`], [`approx`] | approximate reuse distance with a bound, in logarithmic space | Zhong, Shen, Ding 2009 |
+//! | [`histogram`] | log, linear, log-linear and reference histograms, similarity of histograms | the same; RDX |
+//! | [`miss_ratio`] | miss ratio of fully associative LRU caches of all sizes | Mattson et al. 1970 |
+//! | [`predict`] | histograms of other inputs from those of training inputs | Zhong, Shen, Ding 2009 |
+//! | [`rdx`] | time distances from sampled accesses and watchpoints | Wang, Liu, Chabbi 2019 |
+//! | [`time_to_stack`] | reuse distances from time distances | Shen et al. 2007 |
+//! | [`cache`] | hit probability by reuse distance; exact set-associative LRU simulator | Barai et al. 2019; Brehob and Enbody 1999 |
+//! | [`interleave`] | orders of several threads' accesses | Barai et al. 2019 |
+//! | [`emd`] | Earth Mover's Distance of signatures | Cabrera et al. 2019 |
+//! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
 
+pub mod affinity;
 pub mod approx;
 pub mod cache;
 pub mod emd;
 pub mod histogram;
+pub mod interleave;
 pub mod memory;
 pub mod miss_ratio;
+pub mod predict;
 mod prefix;
+pub mod random;
 mod rank;
+pub mod rdx;
 pub mod reuse;
 pub mod scale_tree;
 pub mod time_to_stack;

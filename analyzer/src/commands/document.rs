@@ -166,6 +166,8 @@ fn cell(value: &Value, unit: Unit) -> String {
             Value::Bool(b) => (if *b { "yes" } else { "no" }).into(),
             other => other.to_string(),
         },
+        // Identities, not amounts.
+        (Unit::Text, Some(_)) => value.to_string(),
         (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (Unit::Bytes, Some(x)) => bytes(x as u64),
         (Unit::Address, Some(_)) => value.as_u64().map_or_else(|| value.to_string(), |a| format!("{a:#x}")),

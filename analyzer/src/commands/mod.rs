@@ -1,8 +1,15 @@
 //! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the middle, a [`Document`] out.
 
+pub mod affinity;
+pub mod cache;
 pub mod document;
+pub mod mimic;
+pub mod predict;
+pub mod rdx;
 pub mod reuse;
+pub mod spectra;
 pub mod stream;
+pub mod threads;
 
 use crate::cli::{Format, block};
 use crate::export::FileFormat;
@@ -19,6 +26,14 @@ use std::process::ExitCode;
 pub enum Command {
     /// Reuse distance and interval, exact or approximate; histograms; miss-ratio curve.
     Reuse(reuse::ReuseArguments),
+    /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
+    Spectra(spectra::SpectraArguments),
+    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches; other numbers of threads.
+    Cache(cache::CacheArguments),
+    /// Reuse distances and miss ratios of inputs that were not run.
+    Predict(predict::PredictArguments),
+    /// Which hot lines, pages or regions are accessed together.
+    Affinity(affinity::AffinityArguments),
 }
 
 /// What all subcommands share.
@@ -60,8 +75,20 @@ pub fn block_size(text: &str) -> Result<u64, String> {
 
 /// Runs a subcommand.
 pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
-    let (common, result) = match command {
-        Command::Reuse(arguments) => (&arguments.common, start(&arguments.common).and_then(|()| reuse::run(arguments))),
+    let common = match command {
+        Command::Reuse(a) => &a.common,
+        Command::Spectra(a) => &a.common,
+        Command::Cache(a) => &a.common,
+        Command::Predict(a) => &a.common,
+        Command::Affinity(a) => &a.common,
+    };
+    start(common)?;
+    let result = match command {
+        Command::Reuse(a) => reuse::run(a),
+        Command::Spectra(a) => spectra::run(a),
+        Command::Cache(a) => cache::run(a),
+        Command::Predict(a) => predict::run(a),
+        Command::Affinity(a) => affinity::run(a),
     };
     let (document, damaged) = result?;
     for warning in &document.warnings {

@@ -2,6 +2,7 @@
 
 use super::document::{Column, Document, Table, Unit, maybe, value};
 use super::stream::{Accesses, Segment, View};
+use super::threads::{load, recorded};
 use super::{Common, block_size, open, require_full, size, visit, warn_of_gaps};
 use crate::code::CodeMap;
 use crate::input::{ColumnSet, Trace};
@@ -21,6 +22,8 @@ Examples:
   mgz-analyze reuse trace --block 4K --bins log-linear --format json
   mgz-analyze reuse trace --windows 100000            inside windows of 100,000 accesses
   mgz-analyze reuse sampled --windows                 inside the windows of a sampled trace
+  mgz-analyze reuse trace --together                  all threads of a process on one stack
+  mgz-analyze reuse trace --rdx --period 10000        what four watchpoints would have seen; pairs of code
   mgz-analyze reuse trace --cache 32K --cache 1M      miss ratios at these sizes too
 
 Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/models.md has the
@@ -60,9 +63,30 @@ pub struct ReuseArguments {
     /// are the windows. Needed for sampled traces.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub windows: Option<u64>,
+    /// Takes the threads of a process together, in the order of recorded times (approximate across threads): concurrent reuse distance.
+    #[arg(long, conflicts_with_all = ["windows", "rdx"])]
+    pub together: bool,
     /// Counts recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
+    /// Estimates from sampled use–reuse pairs, as RDX does with a few watchpoints.
+    #[arg(long, conflicts_with_all = ["relative_error", "absolute_error", "windows"])]
+    pub rdx: bool,
+    /// With --rdx: mean number of accesses between samples.
+    #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: u64,
+    /// With --rdx: number of watchpoints.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub watchpoints: u64,
+    /// With --rdx: how samples are weighted.
+    #[arg(long, value_enum, default_value_t = super::rdx::Weights::Survival)]
+    pub attribution: super::rdx::Weights,
+    /// With --rdx: seed of the coins.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// With --rdx: also measures exactly and tells the similarities S and Ŝ of the paper.
+    #[arg(long, requires = "rdx")]
+    pub compare: bool,
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
@@ -183,6 +207,9 @@ impl ReuseSink for Counts {
 
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+    if arguments.rdx {
+        return super::rdx::run(arguments);
+    }
     let mut document = Document::new("reuse");
     let scale = scale(arguments)?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
@@ -197,6 +224,50 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     };
     let mut engine = Engine::new(arguments.block.trailing_zeros(), bound);
     let mut counts = Counts { distances: Fine::new(WHOLE), intervals: Fine::new(WHOLE), firsts: 0, groups: Vec::new(), threads: Vec::new() };
+    let measured = if arguments.together {
+        together(&trace, arguments, &mut engine, &mut counts, &mut document)?
+    } else {
+        alone(&trace, arguments, &mut engine, &mut counts, &mut document)
+    };
+    let Measured { accesses, implied, samples, damaged } = measured;
+    anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
+    let touches = counts.distances.count() + counts.firsts;
+    document.put("method", Unit::Text, method(bound));
+    document.put("block", Unit::Bytes, arguments.block);
+    document.put("A", Unit::Number, accesses);
+    document.put("A_const", Unit::Number, implied);
+    document.put("threads", Unit::Number, counts.threads.len());
+    document.put("windows", Unit::Number, samples);
+    document.put("touches", Unit::Number, touches);
+    document.put("reuses", Unit::Number, counts.distances.count());
+    document.put("first_touches", Unit::Number, counts.firsts);
+    document.put("D_mean", Unit::Number, maybe(counts.distances.mean()));
+    document.put("D_max", Unit::Number, counts.distances.max().map_or(Value::Null, Value::from));
+    document.put("interval_mean", Unit::Number, maybe(counts.intervals.mean()));
+    document.put("interval_max", Unit::Number, counts.intervals.max().map_or(Value::Null, Value::from));
+    if let Engine::Approximate(engine) = &engine {
+        document.put("tree_nodes", Unit::Number, engine.most_nodes());
+    }
+    document.tables.push(histogram("distances", "Reuse distance D, in blocks", &counts.distances, &scale)?);
+    document.tables.push(histogram("intervals", "Reuse interval, in accesses", &counts.intervals, &scale)?);
+    document.tables.push(reference(&counts.distances, arguments.partitions as usize));
+    document.tables.push(miss_ratios(&counts, implied, arguments));
+    tables_of_code(&counts, &trace, &mut document);
+    threads(&counts, &mut document);
+    Ok((document, damaged))
+}
+
+/// Sums over the trace.
+struct Measured {
+    accesses: u64,
+    implied: u64,
+    /// Runs or windows.
+    samples: u64,
+    damaged: bool,
+}
+
+/// Each thread's run, or window, by itself.
+fn alone(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> Measured {
     let (mut accesses, mut implied, mut samples, mut in_window) = (0u64, 0u64, 0u64, 0u64);
     let window = arguments.windows.unwrap_or(0);
     let mut buffer = Accesses::default();
@@ -225,37 +296,45 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
             }
             let most = if window > 0 { (window - in_window) as usize } else { usize::MAX };
             let end = at + most.min(view.len() - at);
-            engine.run(view.slice(at..end), &mut counts);
+            engine.run(view.slice(at..end), counts);
             in_window += (end - at) as u64;
             at = end;
         }
     };
-    let damaged = visit(&trace, ColumnSet::default(), &mut document, &mut each);
-    anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
-    let touches = counts.distances.count() + counts.firsts;
-    document.put("method", Unit::Text, method(bound));
-    document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Number, accesses);
-    document.put("A_const", Unit::Number, implied);
-    document.put("threads", Unit::Number, counts.threads.len());
-    document.put("windows", Unit::Number, samples);
-    document.put("touches", Unit::Number, touches);
-    document.put("reuses", Unit::Number, counts.distances.count());
-    document.put("first_touches", Unit::Number, counts.firsts);
-    document.put("D_mean", Unit::Number, maybe(counts.distances.mean()));
-    document.put("D_max", Unit::Number, counts.distances.max().map_or(Value::Null, Value::from));
-    document.put("interval_mean", Unit::Number, maybe(counts.intervals.mean()));
-    document.put("interval_max", Unit::Number, counts.intervals.max().map_or(Value::Null, Value::from));
-    if let Engine::Approximate(engine) = &engine {
-        document.put("tree_nodes", Unit::Number, engine.most_nodes());
+    let damaged = visit(trace, ColumnSet::default(), document, &mut each);
+    Measured { accesses, implied, samples, damaged }
+}
+
+/// All threads of a process on one stack.
+fn together(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> anyhow::Result<Measured> {
+    let (threads, implied, damaged) = load(trace, arguments.stores, document)?;
+    let mut measured = Measured { accesses: 0, implied, samples: 0, damaged };
+    // Rows are sorted by process.
+    for process in threads.chunk_by(|a, b| a.process == b.process) {
+        engine.begin();
+        measured.samples += 1;
+        let mut buffer = Accesses::default();
+        counts.threads.push((process[0].process, 0, 0, Part::new(SMALL)));
+        let mut flush = |buffer: &mut Accesses| {
+            measured.accesses += buffer.address.len() as u64;
+            if let Some(all) = counts.threads.last_mut() {
+                all.2 += buffer.address.len() as u64;
+            }
+            engine.run(buffer.view(), counts);
+            buffer.clear();
+        };
+        recorded(process, |thread, access| {
+            let from = &process[thread].accesses;
+            buffer.address.push(from.address[access]);
+            buffer.size.push(from.size[access]);
+            buffer.group.push(from.group[access]);
+            if buffer.address.len() == 1 << 14 {
+                flush(&mut buffer);
+            }
+        });
+        flush(&mut buffer);
     }
-    document.tables.push(histogram("distances", "Reuse distance D, in blocks", &counts.distances, &scale)?);
-    document.tables.push(histogram("intervals", "Reuse interval, in accesses", &counts.intervals, &scale)?);
-    document.tables.push(reference(&counts.distances, arguments.partitions as usize));
-    document.tables.push(miss_ratios(&counts, implied, arguments));
-    tables_of_code(&counts, &trace, &mut document);
-    threads(&counts, &mut document);
-    Ok((document, damaged))
+    Ok(measured)
 }
 
 fn method(bound: Option<Bound>) -> String {

@@ -1,0 +1,401 @@
+//! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
+
+use super::document::{Column, Document, Table, Unit, value};
+use super::reuse::histogram_rows;
+use super::stream::Accesses;
+use super::{Common, block_size, open, require_full, size, visit};
+use crate::input::ColumnSet;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
+use mgz_models::miss_ratio::MissRatio;
+use mgz_models::predict::multi::{self, Basis, MultiModel};
+use mgz_models::predict::sampling::{Choice, Samplers};
+use mgz_models::predict::single::{self, SingleModel};
+use mgz_models::predict::{Pattern, Profile, accuracy};
+use mgz_models::reuse::{ReuseEngine, ReuseSink};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-analyze predict --train small --train medium --save app.model     train on two inputs
+  mgz-analyze predict --train a --train b --train c --test large        train, predict, compare
+  mgz-analyze predict --model app.model --size 1000000 --cache 1M       a histogram and miss ratio for a size
+  mgz-analyze predict --model app.model --test large --format json
+
+The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, what
+distance-based sampling sees early in it.";
+
+/// Arguments of `predict`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PredictArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+    /// A full trace of the program to train on; at least two, of different inputs.
+    #[arg(long, value_name = "TRACE", conflicts_with = "model")]
+    pub train: Vec<PathBuf>,
+    /// A model that was saved.
+    #[arg(long, value_name = "FILE", required_unless_present = "train")]
+    pub model: Option<PathBuf>,
+    /// Saves the model.
+    #[arg(long, value_name = "FILE", requires = "train")]
+    pub save: Option<PathBuf>,
+    /// Input sizes to predict.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub size: Vec<f64>,
+    /// A full trace to compare with; its input size is measured.
+    #[arg(long, value_name = "TRACE")]
+    pub test: Vec<PathBuf>,
+    /// Where the input size comes from.
+    #[arg(long, value_enum, default_value_t = SizeFrom::Data)]
+    pub size_from: SizeFrom,
+    /// Bytes of a block: a power of two. The paper measures data elements.
+    #[arg(long, default_value = "8", value_parser = block_size)]
+    pub block: u64,
+    /// Partitions of reference histograms.
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    pub partitions: u64,
+    /// Sizes of caches whose miss ratio is predicted.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub cache: Vec<u64>,
+    /// Counts recorded stores as accesses too.
+    #[arg(long)]
+    pub stores: bool,
+}
+
+/// Where the input size comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SizeFrom {
+    /// Number of distinct blocks.
+    Data,
+    /// Distance-based sampling; thresholds are chosen in training.
+    Sampling,
+}
+
+const FORMAT: &str = "mgz-locality-model";
+const VERSION: u32 = 1;
+
+/// A model file.
+#[derive(Serialize, Deserialize)]
+struct ModelFile {
+    format: String,
+    version: u32,
+    /// Identity of the program: names and identities of the instrumented files.
+    program: Vec<(String, String)>,
+    block: u64,
+    stores: bool,
+    size_from: SizeFrom,
+    sampling: Option<Choice>,
+    sizes: Vec<f64>,
+    /// First touches per reuse and its growth: least and greatest training run.
+    cold: Vec<(f64, f64)>,
+    single: SingleModel,
+    multi: Vec<MultiModel>,
+}
+
+/// What is measured of a trace.
+struct Measured {
+    program: Vec<(String, String)>,
+    bins: Vec<Bin>,
+    reuses: f64,
+    blocks: u64,
+    accesses: u64,
+    samplers: Samplers,
+}
+
+struct Sink {
+    fine: Fine,
+    firsts: u64,
+    samplers: Samplers,
+    base: u64,
+    stream: u64,
+}
+
+impl ReuseSink for Sink {
+    #[inline(always)]
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+        self.firsts += 1;
+    }
+    #[inline(always)]
+    fn reuse(&mut self, row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
+        self.fine.add(distance);
+        // Blocks of different threads' runs are told apart by the stream's number in the upper bits.
+        self.samplers.reuse(self.base + row, block ^ self.stream << 56, distance);
+    }
+    #[inline(always)]
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+fn measure(folder: &Path, block: u64, stores: bool, common: &Common, document: &mut Document) -> anyhow::Result<(Measured, bool)> {
+    let trace = open(folder, common, document)?;
+    require_full(&trace, "prediction", "")?;
+    let spatial = (4096 / block).max(1);
+    let mut engine = ReuseEngine::new(block.trailing_zeros());
+    let mut sink = Sink { fine: Fine::new(WHOLE), firsts: 0, samplers: Samplers::new(spatial), base: 0, stream: 0 };
+    let mut accesses = 0u64;
+    let mut buffer = Accesses::default();
+    let damaged = visit(&trace, ColumnSet::default(), document, &mut |segment| {
+        if segment.starts {
+            engine.begin();
+            sink.base = accesses;
+            sink.stream += 1;
+        }
+        let view = segment.accesses(stores, &mut buffer);
+        accesses += view.len() as u64;
+        engine.run(view.address, view.size, view.group, &mut sink);
+    });
+    anyhow::ensure!(sink.fine.count() >= 1000, "{}: the trace is too short to learn from ({} reuses)", folder.display(), sink.fine.count());
+    let program = trace.manifest.modules.iter().map(|m| (m.path.rsplit('/').next().unwrap_or("").to_string(), m.sidecar_id.clone())).collect();
+    let measured = Measured { program, reuses: sink.fine.count() as f64, bins: sink.fine.bins().collect(), blocks: sink.firsts, accesses, samplers: sink.samplers };
+    Ok((measured, damaged))
+}
+
+/// Runs the command. Also tells whether something could not be read.
+pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("predict");
+    let mut damaged = false;
+    let model = match &arguments.model {
+        Some(file) => read_model(file)?,
+        None => {
+            let (model, bad) = train(arguments, &mut document)?;
+            damaged |= bad;
+            if let Some(file) = &arguments.save {
+                let mut bytes = serde_json::to_vec(&model)?;
+                bytes.push(b'\n');
+                std::fs::write(file, bytes).with_context(|| format!("{}: cannot write the model; choose another place with --save", file.display()))?;
+            }
+            model
+        }
+    };
+    document.put("block", Unit::Bytes, model.block);
+    document.put("training_runs", Unit::Number, model.sizes.len());
+    document.put("size_from", Unit::Text, if model.size_from == SizeFrom::Data { "data" } else { "sampling" });
+    document.put("dimensions", Unit::Number, model.single.dimensions);
+    patterns(&model, &mut document);
+    let mut results = Results::default();
+    for &size in &arguments.size {
+        anyhow::ensure!(size > 0.0 && size.is_finite(), "--size {size}: must be above 0");
+        results.predict(&model, size, "size", arguments);
+    }
+    for folder in &arguments.test {
+        let (measured, bad) = measure(folder, model.block, model.stores, &arguments.common, &mut document)?;
+        damaged |= bad;
+        same_program(&model.program, &measured.program, folder)?;
+        let (size, known) = input_size(&model, &measured).with_context(|| format!("{}: the sampled input size does not show in this run; train with --size-from data", folder.display()))?;
+        let name = folder.display().to_string();
+        results.predict(&model, size, &name, arguments);
+        results.compare(&model, size, known, &name, &measured);
+    }
+    results.finish(&mut document);
+    Ok((document, damaged))
+}
+
+fn same_program(model: &[(String, String)], trace: &[(String, String)], folder: &Path) -> anyhow::Result<()> {
+    if model != trace {
+        let names = |p: &[(String, String)]| p.iter().map(|m| m.0.as_str()).collect::<Vec<_>>().join(", ");
+        bail!(
+            "{}: a trace of another program or build ({}) than the model's ({}); train on traces of one instrumented program",
+            folder.display(),
+            names(trace),
+            names(model)
+        );
+    }
+    Ok(())
+}
+
+fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Result<(ModelFile, bool)> {
+    anyhow::ensure!(arguments.train.len() >= 2, "training takes at least two traces of different inputs: give --train twice or more");
+    let mut runs = Vec::new();
+    let mut damaged = false;
+    for folder in &arguments.train {
+        let (measured, bad) = measure(folder, arguments.block, arguments.stores, &arguments.common, document)?;
+        damaged |= bad;
+        if let Some(first) = runs.first() {
+            let first: &Measured = first;
+            same_program(&first.program, &measured.program, folder)?;
+        }
+        runs.push(measured);
+    }
+    let (sizes, sampling) = match arguments.size_from {
+        SizeFrom::Data => (runs.iter().map(|r| r.blocks as f64).collect::<Vec<f64>>(), None),
+        SizeFrom::Sampling => choose_sampling(&runs)?,
+    };
+    let (least, greatest) = sizes.iter().fold((f64::INFINITY, 0.0f64), |s, &v| (s.0.min(v), s.1.max(v)));
+    let constant = runs.iter().skip(1).all(|r| accuracy(&r.bins, &runs[0].bins) > 0.98);
+    if greatest < 1.01 * least && !constant {
+        document.warnings.push("the training runs have nearly the same input size; growth with the size cannot be learned from them".into());
+    }
+    let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
+    let partitions = arguments.partitions as usize;
+    let multi = [Basis::Log, Basis::LogLinear, Basis::Reference].into_iter().filter_map(|basis| multi::train(&profiles, basis, partitions)).collect();
+    let model = ModelFile {
+        format: FORMAT.into(),
+        version: VERSION,
+        program: runs[0].program.clone(),
+        block: arguments.block,
+        stores: arguments.stores,
+        size_from: arguments.size_from,
+        sampling,
+        cold: runs.iter().zip(&sizes).map(|(r, &s)| (s, r.blocks as f64 / r.reuses)).collect(),
+        sizes,
+        single: single::train(&profiles, partitions),
+        multi,
+    };
+    Ok((model, damaged))
+}
+
+/// Chooses the candidate whose values explain the training runs best.
+fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice>)> {
+    let mut best: Option<(f64, Vec<f64>, Choice)> = None;
+    for (choice, ..) in runs[0].samplers.candidates() {
+        let values: Option<Vec<(u64, u64)>> = runs.iter().map(|r| r.samplers.value(&choice)).collect();
+        let Some(values) = values else { continue };
+        let sizes: Vec<f64> = values.iter().map(|v| v.0 as f64).collect();
+        let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
+        // Coarse partitions are enough to choose by; late discovery costs coverage.
+        let late = runs.iter().zip(&values).map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64).fold(0.0, f64::max);
+        let model = single::train(&profiles, 100);
+        let fit: f64 = profiles.iter().map(|p| 1.0 - accuracy(&model.predict(p.size), &p.bins)).sum::<f64>() / profiles.len() as f64;
+        let score = fit + 0.1 * late;
+        if best.as_ref().is_none_or(|b| score < b.0 - 1e-9) {
+            best = Some((score, sizes, choice));
+        }
+    }
+    match best {
+        Some((_, sizes, choice)) => Ok((sizes, Some(choice))),
+        None => bail!("distance-based sampling finds no common long reuse in the training runs; train with --size-from data"),
+    }
+}
+
+fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
+    let remedy = "train one with mgz-analyze predict --train … --save FILE";
+    let bytes = std::fs::read(file).with_context(|| format!("{}: cannot read the model; {remedy}", file.display()))?;
+    let value: Value = serde_json::from_slice(&bytes).with_context(|| format!("{}: not a model; {remedy}", file.display()))?;
+    anyhow::ensure!(value.get("format").and_then(Value::as_str) == Some(FORMAT), "{}: not a model; {remedy}", file.display());
+    anyhow::ensure!(
+        value.get("version").and_then(Value::as_u64) == Some(u64::from(VERSION)),
+        "{}: a model of another version than {VERSION}; train it again",
+        file.display()
+    );
+    let model: ModelFile = serde_json::from_value(value).with_context(|| format!("{}: a damaged model; {remedy}", file.display()))?;
+    let whole = model.block.is_power_of_two() && !model.single.fits.is_empty() && model.sizes.iter().all(|s| s.is_finite() && *s > 0.0);
+    anyhow::ensure!(whole && model.multi.iter().all(|m| m.mix.iter().all(|x| x.1.len() == m.patterns.len())), "{}: a damaged model; {remedy}", file.display());
+    Ok(model)
+}
+
+fn input_size(model: &ModelFile, measured: &Measured) -> anyhow::Result<(f64, u64)> {
+    match &model.sampling {
+        None => Ok((measured.blocks as f64, 0)),
+        Some(choice) => measured.samplers.value(choice).map(|(v, known)| (v as f64, known)).context("no such sample"),
+    }
+}
+
+fn pattern_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Constant => "constant",
+        Pattern::CubeRoot => "s^1/3",
+        Pattern::SquareRoot => "s^1/2",
+        Pattern::TwoThirds => "s^2/3",
+        Pattern::Linear => "linear",
+    }
+}
+
+fn methods(model: &ModelFile) -> Vec<(&'static str, f64, Vec<(Pattern, f64)>)> {
+    let mut out = vec![("single reference", model.single.residual, model.single.patterns())];
+    out.extend(model.multi.iter().map(|m| (basis_name(m.basis), m.residual, m.patterns())));
+    out
+}
+
+fn basis_name(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Log => "multi log",
+        Basis::LogLinear => "multi log-linear",
+        Basis::Reference => "multi reference",
+    }
+}
+
+fn patterns(model: &ModelFile, document: &mut Document) {
+    let rows = methods(model).into_iter().flat_map(|(name, residual, shares)| {
+        shares.into_iter().map(move |(pattern, share)| vec![Value::from(name), Value::from(pattern_name(pattern)), value(share), value(residual)])
+    });
+    document.tables.push(Table {
+        name: "patterns",
+        title: "Share of the reuses by pattern".into(),
+        columns: vec![Column("method", Unit::Text), Column("pattern", Unit::Text), Column("share", Unit::Share), Column("residual", Unit::Number)],
+        rows: rows.collect(),
+        text_rows: usize::MAX,
+    });
+}
+
+#[derive(Default)]
+struct Results {
+    histograms: Vec<Vec<Value>>,
+    ratios: Vec<Vec<Value>>,
+    accuracies: Vec<Vec<Value>>,
+}
+
+/// Predicted histograms by method.
+fn predictions(model: &ModelFile, size: f64) -> Vec<(&'static str, Vec<Bin>)> {
+    let mut out = vec![("single reference", model.single.predict(size))];
+    out.extend(model.multi.iter().map(|m| (basis_name(m.basis), m.predict(size))));
+    out
+}
+
+/// First touches per reuse at a size: that of the training run whose size is nearest.
+fn cold_at(model: &ModelFile, size: f64) -> f64 {
+    let away = |s: f64| (s / size).ln().abs();
+    model.cold.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0))).map_or(0.0, |c| c.1)
+}
+
+impl Results {
+    fn predict(&mut self, model: &ModelFile, size: f64, of: &str, arguments: &PredictArguments) {
+        let cold = cold_at(model, size);
+        for (method, bins) in predictions(model, size) {
+            for row in histogram_rows("", "", &mgz_models::histogram::cut(bins.iter().copied(), &Scale::Log)).rows {
+                self.histograms.push(vec![Value::from(of), value(size), Value::from(method), row[0].clone(), row[1].clone(), row[3].clone()]);
+            }
+            let ratio = MissRatio::new(bins.iter().copied(), cold, 0.0);
+            for &bytes in &arguments.cache {
+                self.ratios.push(vec![Value::from(of), value(size), Value::from(method), Value::from(bytes), value(ratio.ratio((bytes / model.block) as f64))]);
+            }
+        }
+    }
+
+    fn compare(&mut self, model: &ModelFile, size: f64, known: u64, of: &str, measured: &Measured) {
+        let coverage = 1.0 - known as f64 / measured.accesses.max(1) as f64;
+        for (method, bins) in predictions(model, size) {
+            self.accuracies.push(vec![Value::from(of), value(size), Value::from(method), value(accuracy(&bins, &measured.bins)), value(coverage), Value::from(measured.accesses), Value::from(measured.blocks)]);
+        }
+    }
+
+    fn finish(self, document: &mut Document) {
+        let whose = [Column("of", Unit::Text), Column("size", Unit::Number), Column("method", Unit::Text)];
+        let columns = |more: &[Column]| whose.iter().chain(more).copied().collect::<Vec<_>>();
+        document.tables.push(Table {
+            name: "accuracy",
+            title: "Accuracy of the prediction (overlap with the measured histogram); coverage: part of the run after the size is known".into(),
+            columns: columns(&[Column("accuracy", Unit::Share), Column("coverage", Unit::Share), Column("A", Unit::Number), Column("blocks", Unit::Number)]),
+            rows: self.accuracies,
+            text_rows: usize::MAX,
+        });
+        document.tables.push(Table {
+            name: "miss_ratios",
+            title: "Predicted miss ratios (first touches per reuse as in the nearest training run)".into(),
+            columns: columns(&[Column("bytes", Unit::Bytes), Column("miss_ratio", Unit::Share)]),
+            rows: self.ratios,
+            text_rows: usize::MAX,
+        });
+        document.tables.push(Table {
+            name: "histograms",
+            title: "Predicted reuse distances".into(),
+            columns: columns(&[Column("from", Unit::Number), Column("to", Unit::Number), Column("share", Unit::Share)]),
+            rows: self.histograms,
+            text_rows: 60,
+        });
+    }
+}

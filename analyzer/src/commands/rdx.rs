@@ -1,0 +1,223 @@
+//! `mgz-analyze reuse --rdx`: what RDX would see of a trace with a few watchpoints.
+
+use super::document::{Column, Document, Table, Unit, value};
+use super::reuse::{Engine, ReuseArguments, histogram_rows};
+use super::stream::Accesses;
+use super::{open, require_full, visit, warn_of_gaps};
+use crate::code::CodeMap;
+use crate::input::ColumnSet;
+use clap::ValueEnum;
+use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
+use mgz_models::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
+use mgz_models::reuse::ReuseSink;
+use mgz_models::time_to_stack::{Spread, convert};
+use serde_json::Value;
+
+/// How samples are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Weights {
+    /// Product-limit estimate by context: what was given up counts as "longer than that".
+    Survival,
+    /// The paper's proportional attribution.
+    Proportional,
+    /// Each reuse that was seen counts once.
+    None,
+}
+
+impl From<Weights> for Attribution {
+    fn from(weights: Weights) -> Attribution {
+        match weights {
+            Weights::Survival => Attribution::Survival,
+            Weights::Proportional => Attribution::Proportional,
+            Weights::None => Attribution::None,
+        }
+    }
+}
+
+/// Groups of the jackknife that gives the intervals.
+const GROUPS: u64 = 20;
+
+/// Exact histograms for --compare.
+struct Truth {
+    times: Fine,
+    distances: Fine,
+}
+
+impl ReuseSink for Truth {
+    #[inline(always)]
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {}
+    #[inline(always)]
+    fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, interval: u64) {
+        self.times.add(interval);
+        self.distances.add(distance);
+    }
+    #[inline(always)]
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+/// Runs the command. Also tells whether something could not be read.
+pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("reuse");
+    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    require_full(&trace, "RDX on a trace", "")?;
+    warn_of_gaps(&trace, &mut document);
+    let shift = arguments.block.trailing_zeros();
+    let mut watcher = Watcher::new(arguments.period, arguments.watchpoints as usize, arguments.seed);
+    let mut exact = arguments.compare.then(|| (Engine::new(shift, None), Truth { times: Fine::new(WHOLE), distances: Fine::new(WHOLE) }));
+    let mut buffer = Accesses::default();
+    let damaged = visit(&trace, ColumnSet::default(), &mut document, &mut |segment| {
+        if segment.starts {
+            watcher.cut();
+            if let Some((engine, _)) = &mut exact {
+                engine.begin();
+            }
+        }
+        let view = segment.accesses(arguments.stores, &mut buffer);
+        for (&address, &group) in view.address.iter().zip(view.group) {
+            watcher.access(address >> shift, group / 4);
+        }
+        if let Some((engine, truth)) = &mut exact {
+            engine.run(view, truth);
+        }
+    });
+    let (observations, accesses) = watcher.finish();
+    anyhow::ensure!(
+        observations.iter().any(|o| o.reuse.is_some()),
+        "{}: no sampled access was reused ({} samples of {accesses} accesses); the trace is too short for --period {}, choose a smaller one",
+        arguments.trace.display(),
+        observations.len(),
+        arguments.period
+    );
+    let estimated = estimate(&observations, arguments.attribution.into());
+    let (times, distances) = histograms(&observations, &estimated, accesses);
+    document.put("method", Unit::Text, format!("RDX, {} watchpoints, period {}, seed {}", arguments.watchpoints, arguments.period, arguments.seed));
+    document.put("block", Unit::Bytes, arguments.block);
+    document.put("A", Unit::Number, accesses);
+    document.put("samples", Unit::Number, observations.len());
+    document.put("samples_reused", Unit::Number, observations.iter().filter(|o| o.reuse.is_some()).count());
+    document.put("never_reused_share_hat", Unit::Share, value(estimated.never / observations.len() as f64));
+    if let Some((_, truth)) = &exact {
+        compare(&mut document, arguments.block, (&times, &distances), truth, estimated.never / observations.len() as f64);
+    }
+    let spread = jackknife(&observations, arguments.attribution.into(), accesses);
+    document.tables.push(with_interval("distances", "Reuse distance D, in blocks (estimate by Shen's model)", &distances, &spread.1));
+    document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0));
+    document.tables.push(pair_table(&observations, &estimated, &trace.code));
+    Ok((document, damaged))
+}
+
+/// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and on the log scale.
+fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth, cold: f64) {
+    let paper = Scale::Octaves { first: (4096 / block).max(1), bins: 20 };
+    let both = |estimate: &[Bin], truth: &Fine, scale: &Scale| {
+        let (a, b) = (shares(estimate.iter().copied(), scale), shares(truth.bins(), scale));
+        (similarity(&a, &b), similarity_sliding(&a, &b))
+    };
+    // How much of the stack error is the model's: exact times, converted.
+    let exact: Vec<Bin> = truth.times.bins().collect();
+    let first = truth.times.count() as f64 * cold / (1.0 - cold).max(1e-9);
+    let alone = |spread| convert(&exact, first, f64::from(u32::MAX), spread);
+    let (binomial, mean) = (alone(Spread::Binomial), alone(Spread::Mean));
+    for (scale, names) in [
+        (&paper, ["S_time", "S_hat_time", "S_stack", "S_hat_stack", "S_stack_model", "S_stack_model_mean"]),
+        (&Scale::Log, ["S_time_log", "S_hat_time_log", "S_stack_log", "S_hat_stack_log", "S_stack_model_log", "S_stack_model_mean_log"]),
+    ] {
+        let (time, stack) = (both(found.0, &truth.times, scale), both(found.1, &truth.distances, scale));
+        let model = [both(&binomial, &truth.distances, scale).0, both(&mean, &truth.distances, scale).0];
+        for (name, s) in names.into_iter().zip([time.0, time.1, stack.0, stack.1, model[0], model[1]]) {
+            document.put(name, Unit::Share, value(s));
+        }
+    }
+}
+
+/// Time bars and distance bars; counts are estimated accesses.
+fn histograms(observations: &[Observation], estimated: &Estimate, accesses: u64) -> (Vec<Bin>, Vec<Bin>) {
+    let mut seen: Vec<(u64, f64)> = observations.iter().zip(&estimated.weights).filter(|(_, w)| **w > 0.0).map(|(o, &w)| (o.age, w)).collect();
+    seen.sort_unstable_by_key(|s| s.0);
+    let total: f64 = seen.iter().map(|s| s.1).sum::<f64>() + estimated.never;
+    let each = accesses as f64 / total.max(1e-300);
+    let mut bars: Vec<Bin> = Vec::new();
+    for (age, weight) in seen {
+        let (at, count) = (age as f64, weight * each);
+        match bars.last_mut() {
+            Some(bar) if bar.from == at => {
+                bar.count += count;
+                bar.sum += count * at;
+            }
+            _ => bars.push(Bin { from: at, to: at + 1.0, count, sum: count * at }),
+        }
+    }
+    // Each block has one access that is its last: their share times the accesses is the number of blocks.
+    let cold = estimated.never * each;
+    let distances = convert(&bars, cold, f64::from(u32::MAX), Spread::Binomial);
+    (bars, distances)
+}
+
+/// Standard errors of log shares, by leaving out a twentieth of the samples at a time.
+fn jackknife(observations: &[Observation], attribution: Attribution, accesses: u64) -> (Vec<f64>, Vec<f64>) {
+    let mut runs = (Vec::new(), Vec::new());
+    for group in 0..GROUPS {
+        let kept: Vec<Observation> = observations.iter().filter(|o| o.sample % GROUPS != group).copied().collect();
+        let (times, distances) = histograms(&kept, &estimate(&kept, attribution), accesses);
+        runs.0.push(shares(times.into_iter(), &Scale::Log));
+        runs.1.push(shares(distances.into_iter(), &Scale::Log));
+    }
+    let error = |runs: &[Vec<f64>]| {
+        let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
+        let n = GROUPS as f64;
+        (0..longest)
+            .map(|i| {
+                let at = |r: &Vec<f64>| r.get(i).copied().unwrap_or(0.0);
+                let mean = runs.iter().map(at).sum::<f64>() / n;
+                ((n - 1.0) / n * runs.iter().map(|r| (at(r) - mean).powi(2)).sum::<f64>()).sqrt()
+            })
+            .collect::<Vec<f64>>()
+    };
+    (error(&runs.0), error(&runs.1))
+}
+
+/// A log histogram with 95% intervals of its shares.
+fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64]) -> Table {
+    let bins = mgz_models::histogram::cut(bars.iter().copied(), &Scale::Log);
+    let mut table = histogram_rows(name, title, &bins);
+    table.columns[2] = Column("count_hat", Unit::Number);
+    table.columns[3] = Column("share_hat", Unit::Share);
+    table.columns.extend([Column("share_lo", Unit::Share), Column("share_hi", Unit::Share)]);
+    for (i, row) in table.rows.iter_mut().enumerate() {
+        let share = row[3].as_f64().unwrap_or(0.0);
+        let margin = 1.96 * errors.get(i).copied().unwrap_or(0.0);
+        row.extend([value((share - margin).max(0.0)), value((share + margin).min(1.0))]);
+    }
+    table
+}
+
+fn pair_table(observations: &[Observation], estimated: &Estimate, code: &CodeMap) -> Table {
+    let all = pairs(observations, estimated);
+    let (total, cost): (f64, f64) = all.iter().fold((0.0, 0.0), |s, p| (s.0 + p.2, s.1 + p.3));
+    let place = |piece: u32| {
+        let piece = &code.pieces[piece as usize];
+        let line = &code.lines[piece.line as usize];
+        let file = line.file.rsplit('/').next().unwrap_or("");
+        (Value::from(code.functions[piece.function as usize].function.as_str()), Value::from(if line.line > 0 { format!("{file}:{}", line.line) } else { String::new() }))
+    };
+    let rows = all.iter().map(|&(used, reused, weight, product)| {
+        let (f, l) = place(used);
+        let (g, m) = place(reused);
+        vec![f, l, g, m, value(weight / total), value(product / weight), value(product / cost)]
+    });
+    Table {
+        name: "pairs",
+        title: "Use–reuse pairs by frequency × time distance".into(),
+        columns: vec![
+            Column("use_function", Unit::Text),
+            Column("use_line", Unit::Text),
+            Column("reuse_function", Unit::Text),
+            Column("reuse_line", Unit::Text),
+            Column("share_hat", Unit::Share),
+            Column("interval_mean_hat", Unit::Number),
+            Column("cost_share_hat", Unit::Share),
+        ],
+        rows: rows.collect(),
+        text_rows: usize::MAX,
+    }
+}

@@ -1,0 +1,333 @@
+//! The subcommands on synthetic traces: the papers' worked examples, agreement with each other, formats, refusals.
+
+mod common;
+
+use common::{Random, Row, manifest, sidecar, write_trace};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn analyze(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+}
+
+/// The JSON of a command that must succeed; `@` stands for the trace.
+fn json(folder: &Path, arguments: &[&str]) -> Value {
+    let trace = folder.to_str().unwrap();
+    let mut all: Vec<&str> = arguments.iter().map(|a| if *a == "@" { trace } else { a }).collect();
+    all.extend(["--format", "json"]);
+    let output = analyze(&all);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What a command that must fail says.
+fn refusal(arguments: &[&str], status: i32) -> String {
+    let output = analyze(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).to_string();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+    text
+}
+
+fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<Row> {
+    addresses
+        .iter()
+        .enumerate()
+        .map(|(i, &address)| Row { process: 7, thread, seq: i as u64, time_ns: start + i as u64 * step, site: (i % 10) as u32, address, size: 8, class: 2, ..Row::default() })
+        .collect()
+}
+
+fn trace_of(folder: &Path, mode: &str, rows: &[Row]) {
+    let sidecar = sidecar(10);
+    write_trace(folder, &manifest(mode, &sidecar), &sidecar, &[rows.to_vec()], 1000);
+}
+
+fn letters(text: &str) -> Vec<u64> {
+    text.bytes().map(|b| 0x10000 + u64::from(b - b'a') * 64).collect()
+}
+
+fn summary(document: &Value, key: &str) -> f64 {
+    document["summary"][key].as_f64().unwrap_or_else(|| panic!("{key} in {}", document["summary"]))
+}
+
+#[test]
+fn reuse_of_barai_figure_1_and_zhong_figure_1() {
+    let folder = tempfile::tempdir().unwrap();
+    trace_of(&folder.path().join("b"), "full", &rows(&letters("abacbdda"), 8, 0, 10));
+    let got = json(&folder.path().join("b"), &["reuse", "@", "--cache", "192"]);
+    assert_eq!((summary(&got, "reuses"), summary(&got, "first_touches"), summary(&got, "D_max")), (4.0, 4.0, 3.0));
+    // "50% of memory references will cause a compulsory cache miss. If we consider that cache size is 3 then 13% … a capacity cache miss."
+    let ratio = got["miss_ratios"].as_array().unwrap().iter().find(|r| r["blocks"] == 3).unwrap();
+    assert_eq!(ratio["miss_ratio"], 0.625);
+    // Zhong's example trace: a b c a a c b, distances ∞ ∞ ∞ 2 0 1 2: a quarter at 0, a quarter at 1, half at 2.
+    trace_of(&folder.path().join("z"), "full", &rows(&letters("abcaacb"), 8, 0, 10));
+    let got = json(&folder.path().join("z"), &["reuse", "@"]);
+    let shares: Vec<f64> = got["distances"].as_array().unwrap().iter().map(|b| b["share"].as_f64().unwrap()).collect();
+    assert_eq!(shares, [0.25, 0.25, 0.5]);
+    assert_eq!(got["reference"].as_array().unwrap().len(), 1000);
+}
+
+#[test]
+fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(3);
+    let addresses: Vec<u64> = (0..60_000).map(|_| { let r = random.below(3000); 0x10000 + r * random.below(3000) / 3000 * 64 }).collect();
+    trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
+    let exact = json(folder.path(), &["reuse", "@"]);
+    for (arguments, least) in [(vec!["reuse", "@", "--relative-error", "0.01"], 0.99), (vec!["reuse", "@", "--relative-error", "0.2"], 0.8)] {
+        let got = json(folder.path(), &arguments);
+        assert_eq!(got["summary"]["reuses"], exact["summary"]["reuses"]);
+        let ratio = summary(&got, "D_mean") / summary(&exact, "D_mean");
+        assert!((least..=1.0).contains(&ratio), "{ratio}");
+        assert_eq!(got["intervals"], exact["intervals"]);
+    }
+    let got = json(folder.path(), &["reuse", "@", "--absolute-error", "50", "--exact-below", "100"]);
+    assert!(summary(&exact, "D_mean") - summary(&got, "D_mean") <= 50.0 && summary(&got, "tree_nodes") > 0.0);
+    // Windows: no distance reaches beyond one.
+    let got = json(folder.path(), &["reuse", "@", "--windows", "500"]);
+    assert_eq!(summary(&got, "windows"), 120.0);
+    assert!(summary(&got, "interval_max") < 500.0);
+    // The functions' reuses are the whole's.
+    let sum: u64 = exact["functions"].as_array().unwrap().iter().map(|f| f["reuses"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), exact["summary"]["reuses"].as_u64());
+}
+
+#[test]
+fn spectra_of_cabrera_figure_1() {
+    // a b c a a, in one page and in a page each: "if references a, b, and c all reside on the same 4KiB data block … 0 for all references".
+    let folder = tempfile::tempdir().unwrap();
+    for (name, spread, distances) in [("one", 64u64, [1.0, 1.0]), ("three", 4096, [0.5, 0.5])] {
+        let addresses: Vec<u64> = "abcaa".bytes().map(|b| 0x100_0000 + u64::from(b - b'a') * spread * 4).collect();
+        let path = folder.path().join(name);
+        trace_of(&path, "full", &rows(&addresses, 8, 0, 10));
+        let got = json(&path, &["spectra", "@", "--granularity", "64,4K"]);
+        let first = |granularity: u64| got["signatures"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == granularity).unwrap()["share"].as_f64().unwrap();
+        // Distances 2 and 0 are both in the bin [0,4).
+        assert_eq!((first(64), first(4096)), (1.0, 1.0), "{distances:?}");
+        let pages = got["footprints"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == 4096).unwrap();
+        assert_eq!(pages["blocks"], if name == "one" { 1 } else { 3 });
+    }
+    // Equation 5: three blocks of 2 MiB are 6 MiB.
+    let addresses: Vec<u64> = "abcaa".bytes().map(|b| 0x4000_0000 + u64::from(b - b'a') * (2 << 20)).collect();
+    let path = folder.path().join("huge");
+    trace_of(&path, "full", &rows(&addresses, 8, 0, 10));
+    let got = json(&path, &["spectra", "@"]);
+    let huge = got["footprints"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == 2 << 20).unwrap();
+    assert_eq!(huge["bytes"], 6 << 20);
+    assert_eq!(got["emd"].as_array().unwrap().iter().filter(|r| r["where"] == "program").count(), 2);
+}
+
+#[test]
+fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(9);
+    let addresses: Vec<u64> = (0..40_000).map(|_| 0x10000 + random.below(2000) * 64).collect();
+    trace_of(&folder.path().join("one"), "full", &rows(&addresses, 8, 0, 10));
+    let got = json(&folder.path().join("one"), &["cache", "@", "--level", "16K:8", "--level", "64K:8"]);
+    for level in got["levels"].as_array().unwrap() {
+        assert!(level["difference_points"].as_f64().unwrap().abs() < 1.0, "{level}");
+    }
+    // Fully associative, all in: only first touches miss.
+    let got = json(&folder.path().join("one"), &["cache", "@", "--level", "128K:2048"]);
+    assert_eq!(got["levels"][0]["misses"], 2000);
+    assert_eq!(got["levels"][0]["hit_rate_model"], got["levels"][0]["hit_rate_alone"]);
+    // Recombined with the weights of the same trace: the same.
+    let one = folder.path().join("one");
+    let got = json(&one, &["cache", "@", "--level", "16K:8", "--weights-from", one.to_str().unwrap()]);
+    let (whole, parts) = (got["levels"][0]["hit_rate_model"].as_f64().unwrap(), got["recombined"][0]["hit_rate_model"].as_f64().unwrap());
+    assert!((whole - parts).abs() < 0.01, "{whole} {parts}");
+    // Two threads that read the same array in step: each alone has first touches only, the shared level sees every second access hit.
+    let array: Vec<u64> = (0..1000).map(|i| 0x10000 + i * 64).collect();
+    let mut both = rows(&array, 8, 0, 10);
+    both.extend(rows(&array, 9, 5, 10));
+    trace_of(&folder.path().join("two"), "full", &both);
+    let got = json(&folder.path().join("two"), &["cache", "@", "--level", "4K:8", "--level", "32K:8"]);
+    let levels = got["levels"].as_array().unwrap();
+    assert_eq!((levels[0]["hit_rate_hierarchy"].as_f64(), levels[0]["shared"].as_bool()), (Some(0.0), Some(false)));
+    assert_eq!((levels[1]["hit_rate_hierarchy"].as_f64(), levels[1]["shared"].as_bool()), (Some(0.5), Some(true)));
+    assert_eq!(levels[1]["hit_rate_model"], 0.5);
+    // Reuse distance alone and together.
+    let two = folder.path().join("two");
+    assert_eq!(summary(&json(&two, &["reuse", "@"]), "reuses"), 0.0);
+    let got = json(&two, &["reuse", "@", "--together"]);
+    assert_eq!((summary(&got, "reuses"), summary(&got, "D_max"), summary(&got, "A")), (1000.0, 0.0, 2000.0));
+    // One after the other, the shared level has lost the array's start: 1,000 lines do not fit into 512.
+    let got = json(&folder.path().join("two"), &["cache", "@", "--level", "4K:8", "--level", "32K:512", "--turns", "sequential"]);
+    assert_eq!(got["levels"][1]["hit_rate_hierarchy"].as_f64(), Some(0.0));
+}
+
+/// Passes over n elements of 8 bytes, with a hot scalar.
+fn passes(n: u64) -> Vec<Row> {
+    let addresses: Vec<u64> = (0..6 * n).flat_map(|i| [0x10000 + i % n * 8, 0x8000]).collect();
+    rows(&addresses, 8, 0, 10)
+}
+
+#[test]
+fn prediction_extrapolates_and_refuses_other_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    for (name, n) in [("a", 1000), ("b", 2000), ("c", 16_000)] {
+        trace_of(&folder.path().join(name), "full", &passes(n));
+    }
+    let (a, b, c, model) = (at("a"), at("b"), at("c"), at("model"));
+    for from in ["data", "sampling"] {
+        let got = json(folder.path(), &["predict", "--train", &a, "--train", &b, "--save", &model, "--test", &c, "--size-from", from]);
+        for row in got["accuracy"].as_array().unwrap() {
+            let (method, accuracy) = (row["method"].as_str().unwrap(), row["accuracy"].as_f64().unwrap());
+            assert!(accuracy > 0.95, "{from} {method}: {row}");
+            assert!(from == "data" || row["coverage"].as_f64().unwrap() > 0.5, "{row}");
+        }
+    }
+    let got = json(folder.path(), &["predict", "--model", &model, "--size", "50000", "--cache", "64K"]);
+    assert!(got["histograms"].as_array().unwrap().iter().any(|r| r["from"].as_f64() > Some(30_000.0)));
+    // Another program: another sidecar.
+    let mut other = sidecar(10);
+    other.id = [3; 16];
+    write_trace(&folder.path().join("other"), &manifest("full", &other), &other, &[passes(1000)], 1000);
+    assert!(refusal(&["predict", "--model", &model, "--test", &at("other")], 1).contains("another program"));
+    assert!(refusal(&["predict", "--train", &a, "--train", &at("other")], 1).contains("another program"));
+    assert!(refusal(&["predict", "--train", &a], 1).contains("at least two"));
+    std::fs::write(folder.path().join("junk"), "{}").unwrap();
+    assert!(refusal(&["predict", "--model", &at("junk"), "--size", "5"], 1).contains("not a model"));
+    assert!(refusal(&["predict", "--model", &at("missing"), "--size", "5"], 1).contains("cannot read the model"));
+    // Damaged models: an error or a result, never a panic.
+    let whole = std::fs::read_to_string(folder.path().join("model")).unwrap();
+    let (damaged, mut random) = (at("damaged"), Random(17));
+    for round in 0..60 {
+        let mut bytes = whole.clone().into_bytes();
+        for _ in 0..1 + round % 4 {
+            let place = random.below(bytes.len() as u64) as usize;
+            bytes[place] = *b"0123456789-eE.,:[]{}\"".get(random.below(21) as usize).unwrap();
+        }
+        if round % 5 == 0 {
+            bytes.truncate(random.below(bytes.len() as u64) as usize);
+        }
+        std::fs::write(&damaged, bytes).unwrap();
+        let output = analyze(&["predict", "--model", &damaged, "--size", "1e30", "--cache", "1M"]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !text.contains("panicked"), "{text}");
+    }
+    trace_of(&folder.path().join("short"), "full", &rows(&letters("aba"), 8, 0, 10));
+    assert!(refusal(&["predict", "--train", &a, "--train", &at("short")], 1).contains("too short"));
+}
+
+#[test]
+fn affinity_finds_what_is_used_together() {
+    // a and b far apart in memory but always in turn, at long intervals; c is used alone.
+    let folder = tempfile::tempdir().unwrap();
+    let mut addresses = Vec::new();
+    for i in 0..500u64 {
+        addresses.extend([0x10000, 0x90000]);
+        addresses.extend((0..100).map(|k| 0x200_0000 + (i * 100 + k) * 64));
+        addresses.push(0x50000);
+        addresses.extend((0..100).map(|k| 0x400_0000 + (i * 100 + k) * 64));
+    }
+    trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
+    let got = json(folder.path(), &["affinity", "@", "--hot", "3"]);
+    let best = &got["pairs"][0];
+    let mut pair = [best["address_x"].as_u64().unwrap(), best["address_y"].as_u64().unwrap()];
+    pair.sort_unstable();
+    assert_eq!((pair, best["saved"].as_u64()), ([0x10000, 0x90000], Some(500)));
+    assert_eq!(got["pairs"].as_array().unwrap().len(), 1);
+    let (xy, yx) = (best["SA_xy"].as_f64().unwrap(), best["SA_yx"].as_f64().unwrap());
+    assert!(xy == 1.0 && yx > 0.99 || yx == 1.0 && xy > 0.99);
+    assert_eq!(got["matrix"].as_array().unwrap().len(), 9);
+    let got = json(folder.path(), &["affinity", "@", "--regions"]);
+    assert!(got["places"].as_array().unwrap().len() >= 4);
+}
+
+#[test]
+fn rdx_estimates_what_exact_measurement_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(11);
+    let addresses: Vec<u64> = (0..200_000u64).map(|i| if i % 2 == 0 { 0x10000 + i / 2 % 5000 * 64 } else { 0x100_0000 + random.below(300) * 64 }).collect();
+    trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
+    for watchpoints in ["1", "4"] {
+        let got = json(folder.path(), &["reuse", "@", "--rdx", "--compare", "--period", "50", "--watchpoints", watchpoints]);
+        assert!(summary(&got, "S_time") > 0.9, "{}", got["summary"]);
+        assert!(summary(&got, "S_hat_stack") > 0.85, "{}", got["summary"]);
+        for row in got["intervals"].as_array().unwrap() {
+            assert!(row["share_lo"].as_f64() <= row["share_hat"].as_f64() && row["share_hat"].as_f64() <= row["share_hi"].as_f64());
+        }
+    }
+    // The same seed gives the same result.
+    let once = |seed: &str| json(folder.path(), &["reuse", "@", "--rdx", "--period", "500", "--seed", seed]);
+    assert_eq!(once("5"), once("5"));
+    assert_ne!(once("5"), once("6"));
+    let text = refusal(&["reuse", folder.path().to_str().unwrap(), "--rdx", "--period", "100000000"], 1);
+    assert!(text.contains("smaller"), "{text}");
+}
+
+#[test]
+fn sampled_traces_are_refused_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    trace_of(folder.path(), "ring", &rows(&letters("abcabcabc"), 8, 0, 10));
+    let commands: [&[&str]; 6] = [&["reuse", path], &["reuse", path, "--rdx"], &["spectra", path], &["cache", path, "--level", "32K:8"], &["affinity", path], &["predict", "--train", path, "--train", path]];
+    for command in commands {
+        let text = refusal(command, 1);
+        assert!(text.contains("sampled (mode ring)") && text.contains("--mode full"), "{text}");
+    }
+    // Inside its windows distances are known.
+    let got = json(folder.path(), &["reuse", "@", "--windows"]);
+    assert_eq!(summary(&got, "reuses"), 6.0);
+}
+
+#[test]
+fn bad_input_gets_one_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = folder.path().join("full");
+    trace_of(&full, "full", &rows(&letters("abcabc"), 8, 0, 10));
+    let full = full.to_str().unwrap();
+    let empty = folder.path().join("empty");
+    trace_of(&empty, "full", &[]);
+    let empty = empty.to_str().unwrap();
+    for (command, status, word) in [
+        (vec!["cache", full, "--level", "1000:8"], 2, "multiple"),
+        (vec!["cache", full, "--level", "32K:0"], 2, "0"),
+        (vec!["cache", full, "--level", "1M:8", "--level", "32K:8"], 1, "first level first"),
+        (vec!["cache", full, "--level", "32K:8", "--shared-from", "3"], 1, "beyond"),
+        (vec!["cache", full, "--level", "32K:8", "--mimic", "4"], 1, "OpenMP"),
+        (vec!["reuse", full, "--block", "48"], 2, "power of two"),
+        (vec!["reuse", full, "--relative-error", "1.5"], 2, "below 1"),
+        (vec!["reuse", full, "--bins", "log-linear", "--width", "100"], 1, "power of two"),
+        (vec!["reuse", full, "--format", "csv"], 2, "-o DIR"),
+        (vec!["reuse", empty], 1, "no accesses"),
+        (vec!["spectra", empty], 1, "no accesses"),
+        (vec!["cache", empty, "--level", "32K:8"], 1, "no accesses"),
+        (vec!["affinity", empty], 1, "no accesses"),
+        (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
+    ] {
+        let text = refusal(&command, status);
+        assert!(text.contains(word), "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn all_formats_have_the_same_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    trace_of(&trace, "full", &passes(500));
+    let trace = trace.to_str().unwrap();
+    for command in ["reuse", "spectra", "affinity", "cache"] {
+        let more: &[&str] = if command == "cache" { &["--level", "4K:4"] } else { &[] };
+        let text = analyze(&[&[command, trace], more].concat());
+        assert!(text.status.success() && text.stdout.len() > 200, "{command}");
+        let document = json(Path::new(trace), &[&[command, "@"], more].concat());
+        assert_eq!((&document["schema"], &document["command"]), (&Value::from("mgz-models-1"), &Value::from(command)));
+        for (format, extension) in [("csv", "csv"), ("parquet", "parquet")] {
+            let out = folder.path().join(format!("{command}-{format}"));
+            let output = analyze(&[&[command, trace, "--format", format, "-o", out.to_str().unwrap()], more].concat());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            for (key, rows) in document.as_object().unwrap().iter().filter(|(k, v)| v.is_array() && *k != "warnings") {
+                let file = out.join(format!("{key}.{extension}"));
+                assert!(file.is_file(), "{}", file.display());
+                if format == "csv" {
+                    let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+                    assert_eq!(lines, rows.as_array().unwrap().len() + 1, "{key}");
+                }
+            }
+        }
+    }
+}

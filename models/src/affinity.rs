@@ -1,0 +1,186 @@
+//! Affinity of places in memory: how closely in time two of them are accessed.
+//!
+//! After the later work on MemGaze (MemFriend, Suriyakumar et al. 2024), for an ordered pair of places (x, y) of a set
+//! of hot ones. An *interval* of x is the accesses from one access to x up to the next one (or the end).
+//!
+//! - *affinity* SA(x, y): share of x's intervals in which y is accessed (what comes after x);
+//! - *interval* SI(x, y): mean number of accesses from the access to x to the first one to y in the interval, where
+//!   there is one (how soon);
+//! - *density* SD(x, y): accesses to y among the `reach` accesses after each access to x, per access (how much nearby).
+//!
+//! - *saved*: accesses to y shortly after one to x but long after the last one to y, which would find y at hand if the two lay
+//!   together.
+//!
+//! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x that are followed
+//! by another one, SI its mean reuse interval.
+
+/// Counts of an ordered pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairCounts {
+    /// Intervals of x with an access to y.
+    pub followed: u64,
+    /// Sum over those of the accesses up to the first access to y.
+    pub until: u64,
+    /// Accesses to y within reach of accesses to x.
+    pub near: u64,
+    /// Accesses to y that come within reach of an access to x, but not within reach of the last one to y: had x and y lain together, y
+    /// would have been at hand.
+    pub saved: u64,
+}
+
+/// Counts pairs over a stream.
+pub struct Affinity {
+    hot: usize,
+    reach: u64,
+    pairs: Vec<PairCounts>,
+    accesses: Vec<u64>,
+    /// Time of the last access of each place; 0: none yet.
+    last: Vec<u64>,
+    /// Hot places by last access, most recent first.
+    recent: Vec<u32>,
+    /// Hot accesses within reach: (time, place).
+    window: std::collections::VecDeque<(u64, u32)>,
+    in_window: Vec<u64>,
+    now: u64,
+}
+
+impl Affinity {
+    /// For `hot` places, numbered from 0, and a reach in accesses.
+    pub fn new(hot: usize, reach: u64) -> Affinity {
+        Affinity {
+            hot,
+            reach,
+            pairs: vec![PairCounts::default(); hot * hot],
+            accesses: vec![0; hot],
+            last: vec![0; hot],
+            recent: Vec::new(),
+            window: std::collections::VecDeque::new(),
+            in_window: vec![0; hot],
+            now: 0,
+        }
+    }
+
+    /// The next access is to a place that is not hot.
+    #[inline]
+    pub fn other(&mut self) {
+        self.now += 1;
+    }
+
+    /// The next access is to place `y`.
+    pub fn access(&mut self, y: u32) {
+        self.now += 1;
+        let at = y as usize;
+        self.accesses[at] += 1;
+        while self.window.front().is_some_and(|w| self.now - w.0 > self.reach) {
+            if let Some((_, x)) = self.window.pop_front() {
+                self.in_window[x as usize] -= 1;
+            }
+        }
+        let away = self.in_window[at] == 0;
+        for (x, &n) in self.in_window.iter().enumerate() {
+            if n > 0 {
+                let pair = &mut self.pairs[x * self.hot + at];
+                pair.near += n;
+                pair.saved += u64::from(away);
+            }
+        }
+        self.window.push_back((self.now, y));
+        self.in_window[at] += 1;
+        // Places accessed since y's last access have y in their current interval for the first time now.
+        let before = self.last[at];
+        for &x in &self.recent {
+            let used = self.last[x as usize];
+            if used < before {
+                break;
+            }
+            let pair = &mut self.pairs[x as usize * self.hot + at];
+            pair.followed += 1;
+            pair.until += self.now - used;
+        }
+        self.last[at] = self.now;
+        if let Some(place) = self.recent.iter().position(|&p| p == y) {
+            self.recent.remove(place);
+        }
+        self.recent.insert(0, y);
+    }
+
+    /// The stream ends; the next access is in another one.
+    pub fn cut(&mut self) {
+        self.now += self.reach + 1;
+        self.recent.clear();
+        self.last.fill(0);
+        self.window.clear();
+        self.in_window.fill(0);
+    }
+
+    /// Accesses to a place.
+    pub fn accesses(&self, x: usize) -> u64 {
+        self.accesses[x]
+    }
+
+    /// Counts of a pair.
+    pub fn pair(&self, x: usize, y: usize) -> PairCounts {
+        self.pairs[x * self.hot + y]
+    }
+
+    /// SA(x, y); `None` if x was never accessed.
+    pub fn affinity(&self, x: usize, y: usize) -> Option<f64> {
+        (self.accesses[x] > 0).then(|| self.pair(x, y).followed as f64 / self.accesses[x] as f64)
+    }
+
+    /// SI(x, y); `None` if y never follows x.
+    pub fn interval(&self, x: usize, y: usize) -> Option<f64> {
+        let pair = self.pair(x, y);
+        (pair.followed > 0).then(|| pair.until as f64 / pair.followed as f64)
+    }
+
+    /// SD(x, y); `None` if x was never accessed.
+    pub fn density(&self, x: usize, y: usize) -> Option<f64> {
+        (self.accesses[x] > 0 && self.reach > 0).then(|| self.pair(x, y).near as f64 / (self.accesses[x] * self.reach) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn agrees_with_the_definitions(trace in prop::collection::vec(0u32..7, 0..80), hot in 1usize..5, reach in 1u64..12, cut in 0usize..80) {
+            let mut counted = Affinity::new(hot, reach);
+            let streams = [&trace[..cut.min(trace.len())], &trace[cut.min(trace.len())..]];
+            for stream in streams {
+                for &place in stream {
+                    if (place as usize) < hot { counted.access(place) } else { counted.other() }
+                }
+                counted.cut();
+            }
+            for x in 0..hot as u32 {
+                for y in 0..hot as u32 {
+                    let mut want = PairCounts::default();
+                    for stream in streams {
+                        for (i, _) in stream.iter().enumerate().filter(|(_, p)| **p == x) {
+                            let end = (i + 1..stream.len()).find(|&j| stream[j] == x).map_or(stream.len(), |j| j + 1);
+                            if let Some(j) = (i + 1..end).find(|&j| stream[j] == y) {
+                                want.followed += 1;
+                                want.until += (j - i) as u64;
+                            }
+                            want.near += stream[i + 1..stream.len().min(i + 1 + reach as usize)].iter().filter(|p| **p == y).count() as u64;
+                        }
+                    }
+                    for stream in streams {
+                        for (i, _) in stream.iter().enumerate().filter(|(_, p)| **p == y) {
+                            let near = &stream[i.saturating_sub(reach as usize)..i];
+                            want.saved += u64::from(near.contains(&x) && !near.contains(&y));
+                        }
+                    }
+                    prop_assert_eq!(counted.pair(x as usize, y as usize), want);
+                }
+                prop_assert_eq!(counted.accesses(x as usize), trace.iter().filter(|p| **p == x).count() as u64);
+            }
+        }
+    }
+}

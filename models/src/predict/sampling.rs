@@ -1,0 +1,149 @@
+//! Distance-based sampling (section 3.5): the input size, seen early in a run from long reuse distances.
+//!
+//! A block that is reused at a distance of at least the *qualification threshold*, at least the *spatial threshold* away from all
+//! samples so far, becomes a *data sample*; its reuses beyond the *temporal threshold* are its *access samples*. A *peak* is an access
+//! sample greater than its neighbours. The first peaks of the first data samples are candidates for the input size; training chooses among them
+//! (and among thresholds: samplers for all powers of two run side by side).
+
+use serde::{Deserialize, Serialize};
+
+/// Most data samples that are followed.
+const SAMPLES: usize = 12;
+/// Most peaks that are kept of each.
+const PEAKS: usize = 3;
+/// Most access samples that are looked at for peaks.
+const ACCESSES: usize = 64;
+
+/// Which peak stands for the input size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// Qualification and temporal threshold: `1 << threshold` blocks.
+    pub threshold: u32,
+    /// Data sample, from 0.
+    pub sample: usize,
+    /// Peak, from 0.
+    pub peak: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DataSample {
+    block: u64,
+    /// Access samples: (time, distance).
+    seen: Vec<(u64, u64)>,
+}
+
+/// One sampler.
+#[derive(Clone, Debug)]
+struct Sampler {
+    threshold: u32,
+    samples: Vec<DataSample>,
+}
+
+/// Samplers for all powers of two.
+#[derive(Clone, Debug)]
+pub struct Samplers {
+    spatial: u64,
+    samplers: Vec<Sampler>,
+}
+
+impl Samplers {
+    /// With a spatial threshold in blocks.
+    pub fn new(spatial: u64) -> Samplers {
+        Samplers { spatial, samplers: (8..40).map(|threshold| Sampler { threshold, samples: Vec::new() }).collect() }
+    }
+
+    /// A reuse of `block` at `time` with its distance.
+    #[inline(always)]
+    pub fn reuse(&mut self, time: u64, block: u64, distance: u64) {
+        if distance >= 256 {
+            self.long(time, block, distance);
+        }
+    }
+
+    #[inline(never)]
+    fn long(&mut self, time: u64, block: u64, distance: u64) {
+        let spatial = self.spatial;
+        for sampler in &mut self.samplers {
+            if distance >> sampler.threshold == 0 {
+                return;
+            }
+            if let Some(sample) = sampler.samples.iter_mut().find(|s| s.block == block) {
+                if sample.seen.len() < ACCESSES {
+                    sample.seen.push((time, distance));
+                }
+            } else if sampler.samples.len() < SAMPLES && sampler.samples.iter().all(|s| s.block.abs_diff(block) >= spatial) {
+                sampler.samples.push(DataSample { block, seen: vec![(time, distance)] });
+            }
+        }
+    }
+
+    /// All candidates: where they are, their value, and the time at which they are known.
+    pub fn candidates(&self) -> Vec<(Choice, u64, u64)> {
+        let mut out = Vec::new();
+        for sampler in &self.samplers {
+            for (number, sample) in sampler.samples.iter().enumerate() {
+                let choice = |peak| Choice { threshold: sampler.threshold, sample: number, peak };
+                out.extend(peaks(&sample.seen).into_iter().enumerate().map(|(i, (value, known))| (choice(i), value, known)));
+            }
+        }
+        out
+    }
+
+    /// The value of one candidate, and when it is known.
+    pub fn value(&self, choice: &Choice) -> Option<(u64, u64)> {
+        let sampler = self.samplers.iter().find(|s| s.threshold == choice.threshold)?;
+        peaks(&sampler.samples.get(choice.sample)?.seen).get(choice.peak).copied()
+    }
+}
+
+/// Peaks of a series: (value, time at which the next access sample shows it). The first access sample has nothing before it; a last one
+/// is no peak, since nothing shows that it is one.
+fn peaks(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    for i in 0..seen.len().saturating_sub(1) {
+        let before = if i == 0 { 0 } else { seen[i - 1].1 };
+        if seen[i].1 > before && seen[i].1 >= seen[i + 1].1 && (i == 0 || seen[i].1 > seen[i + 1].1) {
+            out.push((seen[i].1, seen[i + 1].0));
+            if out.len() == PEAKS {
+                break;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_pass_shows_its_size_at_its_second_reuse() {
+        let n = 1000u64;
+        let mut samplers = Samplers::new(64);
+        for time in n..4 * n {
+            samplers.reuse(time, time % n, n - 1);
+        }
+        let first = Choice { threshold: 9, sample: 0, peak: 0 };
+        // Distances are all alike: the first is taken for a peak when the next is not greater.
+        assert_eq!(samplers.value(&first), Some((n - 1, 2 * n)));
+        assert_eq!(samplers.value(&Choice { threshold: 10, ..first }), None);
+        assert!(samplers.candidates().iter().all(|c| c.1 == n - 1));
+    }
+
+    #[test]
+    fn peaks_are_greater_than_their_neighbours() {
+        let series: Vec<(u64, u64)> = [5, 9, 7, 8, 8, 3, 6, 2].iter().enumerate().map(|(i, &v)| (i as u64 * 10, v)).collect();
+        assert_eq!(peaks(&series), [(9, 20), (6, 70)]);
+        assert_eq!(peaks(&series[..1]), []);
+    }
+
+    #[test]
+    fn samples_keep_their_distance_in_space() {
+        let mut samplers = Samplers::new(100);
+        for block in [0, 50, 100, 150, 260] {
+            samplers.reuse(1, block, 300);
+            samplers.reuse(2, block, 290);
+        }
+        assert_eq!(samplers.candidates().iter().filter(|c| c.0.threshold == 8).count(), 3);
+    }
+}
