@@ -62,6 +62,7 @@ fn main() {
         ("Zipf, 1 Mi blocks", (0..n).map(|_| zipf(random())).collect()),
         ("cyclic, 1 Mi blocks", (0..n).map(|i| i as u64 % blocks).collect()),
         ("random, 1 Mi blocks", (0..n).map(|_| uniform(random())).collect()),
+        ("random, 10 Mi blocks", (0..n).map(|_| random() % (10 << 20)).collect()),
     ];
     println!("{:<24}{:>12}{:>12}{:>12}   M accesses/s", "", "D", "windows", "footprint");
     for (name, stream) in &streams {

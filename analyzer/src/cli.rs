@@ -1,5 +1,8 @@
 //! The command line of `mgz-analyze`.
 
+use crate::examine::Questions;
+use crate::hats::Estimator;
+use crate::zoom::time::Look;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -8,6 +11,9 @@ Examples:
   mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
   mgz-analyze trace                            what it loads, where, and with how much reuse
   mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
+  mgz-analyze trace --zoom --from 2 --to 3.5   the same between two times; --node 0.3 looks into a node
+  mgz-analyze trace --partial a.part           what one pass finds, to be merged later
+  mgz-analyze --merge a.part b.part            the tables of several traces together
   mgz-analyze trace --block 4096               reuse distance in pages
   mgz-analyze trace --format json | jq '.functions[0]'
   mgz-analyze trace --format csv -o tables     one file per table
@@ -44,7 +50,7 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Option<crate::commands::Command>,
     /// The folder that mgz-record wrote.
-    #[arg(required_unless_present_any = ["completions", "man"])]
+    #[arg(required_unless_present_any = ["completions", "man", "merge"])]
     pub trace: Option<PathBuf>,
     /// Adds the time tree and the location tree.
     #[arg(long)]
@@ -64,6 +70,30 @@ pub struct Arguments {
     /// A subregion is hot if it has at least this share of its parent's accesses, in percent (the τ of the location zoom).
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT", value_parser = share)]
     pub tau: f64,
+    /// Page size at which the location zoom ends: a power of two.
+    #[arg(long, default_value_t = crate::zoom::location::STOP, value_name = "BYTES", value_parser = block)]
+    pub stop: u64,
+    /// Adds the table of data objects, if the trace has them (--zoom does so as well).
+    #[arg(long)]
+    pub objects: bool,
+    /// Time zoom: only samples from this time on, in seconds after the first sample.
+    #[arg(long, value_name = "SECONDS", requires = "zoom", value_parser = seconds)]
+    pub from: Option<f64>,
+    /// Time zoom: only samples up to this time.
+    #[arg(long, value_name = "SECONDS", requires = "zoom", value_parser = seconds)]
+    pub to: Option<f64>,
+    /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on from there.
+    #[arg(long, value_name = "ID", requires = "zoom")]
+    pub node: Option<String>,
+    /// How footprints of the whole run are estimated from samples.
+    #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
+    pub estimator: Estimator,
+    /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with others by --merge.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
+    pub partial: Option<PathBuf>,
+    /// Shows partial results (of --partial) merged, instead of a trace. With --partial FILE: writes the merged result.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "zoom", "objects"])]
+    pub merge: Vec<PathBuf>,
     /// Does not read the sidecars: code is not named, addresses are analysed all the same.
     #[arg(long)]
     pub no_annotations: bool,
@@ -82,6 +112,34 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
     let value: u64 = text.parse().map_err(|_| "not a number of bytes".to_string())?;
     if !value.is_power_of_two() || value > 1 << 30 {
         return Err("must be a power of two from 1 to 1073741824".into());
+    }
+    Ok(value)
+}
+
+impl Arguments {
+    /// What is asked of the analysis.
+    pub fn questions(&self) -> anyhow::Result<Questions> {
+        let nanoseconds = |s: Option<f64>| s.map(|s| (s * 1e9) as u64);
+        Ok(Questions {
+            zoom: self.zoom,
+            objects: self.objects,
+            block: self.block,
+            tau: self.tau,
+            stop: self.stop,
+            estimator: self.estimator,
+            look: Look {
+                from_ns: nanoseconds(self.from),
+                to_ns: nanoseconds(self.to),
+                node: self.node.as_deref().map(Look::path).transpose().map_err(anyhow::Error::msg)?.unwrap_or_default(),
+            },
+        })
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number of seconds".to_string())?;
+    if !(0.0..1e9).contains(&value) {
+        return Err("must be 0 or more".into());
     }
     Ok(value)
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const CLASS_STORE: u32 = 3;
 
 /// A row of the function table.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionName {
     /// Name; `[0x…]` (link-time address) where there is no symbol; `[unknown]` for rows without a site.
     pub function: String,
@@ -21,7 +21,7 @@ pub struct FunctionName {
 }
 
 /// A row of the line table.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
 pub struct LineName {
     /// Innermost function at this position.
     pub function: String,
@@ -50,13 +50,17 @@ struct ModuleCode {
     sites: Arc<Vec<u32>>,
     /// Line piece of rows whose site is not known.
     unknown: u32,
+    /// Number of its first site in the whole trace.
+    first_site: u32,
 }
 
 /// See the module's text.
 #[derive(Default)]
 pub struct CodeMap {
     modules: Vec<ModuleCode>,
-    known: HashMap<String, (Arc<Vec<u32>>, u32)>,
+    known: HashMap<String, (Arc<Vec<u32>>, u32, u32)>,
+    /// Line piece of each site of the whole trace.
+    site_pieces: Vec<u32>,
     /// Functions.
     pub functions: Vec<FunctionName>,
     /// Source lines.
@@ -100,18 +104,20 @@ impl CodeMap {
 
     /// Adds the next module of the manifest. `id` tells equal sidecars apart (empty: never equal).
     pub fn add_module(&mut self, path: &str, id: &str, sidecar: Option<&Sidecar>) {
-        if let Some((sites, unknown)) = self.known.get(id) {
-            self.modules.push(ModuleCode { sites: sites.clone(), unknown: *unknown });
+        if let Some((sites, unknown, first_site)) = self.known.get(id) {
+            self.modules.push(ModuleCode { sites: sites.clone(), unknown: *unknown, first_site: *first_site });
             return;
         }
         let original = sidecar.map(|s| s.header.input.path.as_str()).filter(|p| !p.is_empty()).unwrap_or(path);
         let module = file_name(original).to_string();
         let unknown = self.unknown(&module);
         let sites = Arc::new(sidecar.map(|s| self.sites(s, &module)).unwrap_or_default());
+        let first_site = self.site_pieces.len() as u32;
+        self.site_pieces.extend(sites.iter());
         if !id.is_empty() && sidecar.is_some() {
-            self.known.insert(id.to_string(), (sites.clone(), unknown));
+            self.known.insert(id.to_string(), (sites.clone(), unknown, first_site));
         }
-        self.modules.push(ModuleCode { sites, unknown });
+        self.modules.push(ModuleCode { sites, unknown, first_site });
     }
 
     /// Makes functions, lines and pieces of a sidecar; returns the piece of each site.
@@ -178,6 +184,58 @@ impl CodeMap {
         self.pieces.len() as u32 - 1
     }
 
+    /// A map of names alone: of a partial result. Sites are the pieces themselves.
+    pub fn from_parts(functions: Vec<FunctionName>, lines: Vec<LineName>, pieces: Vec<Piece>) -> CodeMap {
+        let site_pieces = (0..pieces.len() as u32).collect();
+        CodeMap { functions, lines, pieces, site_pieces, ..CodeMap::default() }
+    }
+
+    /// Adds the code of another map of names; returns the number of each of its pieces in this one. Functions of one name in a module
+    /// (there may be several) are matched in their order.
+    pub fn adopt(&mut self, other: &CodeMap) -> Vec<u32> {
+        fn numbered<T: Clone + Eq + std::hash::Hash>(list: &[T]) -> Vec<(T, u32)> {
+            let mut times: HashMap<T, u32> = HashMap::new();
+            let number = |item: &T| {
+                let n = times.entry(item.clone()).or_default();
+                *n += 1;
+                (item.clone(), *n)
+            };
+            list.iter().map(number).collect()
+        }
+        let mut functions: HashMap<(FunctionName, u32), u32> = numbered(&self.functions).into_iter().zip(0..).collect();
+        let mut lines: HashMap<LineName, u32> = self.lines.iter().cloned().zip(0..).collect();
+        let mut pieces: HashMap<(u32, u32, Vec<String>), u32> = self.pieces.iter().map(|p| (p.function, p.line, p.chain.clone())).zip(0..).collect();
+        let function_of: Vec<u32> = numbered(&other.functions)
+            .into_iter()
+            .map(|name| {
+                *functions.entry(name.clone()).or_insert_with(|| {
+                    self.functions.push(name.0);
+                    self.functions.len() as u32 - 1
+                })
+            })
+            .collect();
+        let line_of: Vec<u32> = other
+            .lines
+            .iter()
+            .map(|name| {
+                *lines.entry(name.clone()).or_insert_with(|| {
+                    self.lines.push(name.clone());
+                    self.lines.len() as u32 - 1
+                })
+            })
+            .collect();
+        let piece_of = other.pieces.iter().map(|p| {
+            let (function, line) = (function_of[p.function as usize], line_of[p.line as usize]);
+            *pieces.entry((function, line, p.chain.clone())).or_insert_with(|| {
+                self.pieces.push(Piece { function, line, chain: p.chain.clone() });
+                self.pieces.len() as u32 - 1
+            })
+        });
+        let piece_of = piece_of.collect();
+        self.site_pieces = (0..self.pieces.len() as u32).collect();
+        piece_of
+    }
+
     /// Number of modules.
     pub fn modules(&self) -> usize {
         self.modules.len()
@@ -186,6 +244,20 @@ impl CodeMap {
     /// Number of groups.
     pub fn groups(&self) -> usize {
         self.pieces.len() * 4
+    }
+
+    /// Number of a row's load instruction in the whole trace; `u32::MAX` if it is not known.
+    #[inline(always)]
+    pub fn site(&self, module: u16, site: u32) -> u32 {
+        match self.modules.get(module as usize) {
+            Some(code) if (site as usize) < code.sites.len() => code.first_site + site,
+            _ => u32::MAX,
+        }
+    }
+
+    /// Line piece of each load instruction.
+    pub fn site_pieces(&self) -> &[u32] {
+        &self.site_pieces
     }
 
     /// Piece of a row, and whether its module and its site are known.

@@ -7,18 +7,20 @@
 //! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
 
 use crate::footprint::{Entry, Footprints, GroupCount};
-use crate::metrics::LogHistogram;
-use crate::reuse::{ReuseEngine, ReuseSink};
+use crate::incidence::Incidence;
+use crate::objects::Resolver;
 use crate::rows::{Chunk, Rows, Run};
-use crate::windows::{Levels, WindowEngine};
-use std::sync::Mutex;
+use crate::strides::Strides;
+use crate::totals::{Place, SampleReuse};
+use crate::windows::WindowEngine;
+use std::sync::{Arc, Mutex};
+
+pub use crate::totals::{GroupReuse, REUSE_LEVELS, ReuseTotals};
 
 /// Samples from this many rows on are tasks of their own; shorter ones are taken together.
 const LONG: usize = 1 << 17;
 /// Rows of one footprint task.
 const FOOTPRINT_ROWS: usize = 1 << 18;
-/// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
-pub const REUSE_LEVELS: usize = 40;
 
 /// Where chunks come from.
 pub trait Source: Sync {
@@ -46,6 +48,10 @@ pub struct Options {
     pub windows: bool,
     /// Whether a list of all samples is wanted, for the time zoom.
     pub samples: bool,
+    /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
+    pub incidence: bool,
+    /// Number of sites whose strides are counted.
+    pub sites: u32,
     /// Rows per thread and batch.
     pub batch_rows: u64,
 }
@@ -53,166 +59,7 @@ pub struct Options {
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, blocks: false, windows: true, samples: false, batch_rows: 1 << 20 }
-    }
-}
-
-/// Reuse counts of one group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupReuse {
-    /// Touches that are reuses.
-    pub reuses: u64,
-    /// First touches.
-    pub firsts: u64,
-    /// Sum of D.
-    pub distance: u64,
-    /// Greatest D.
-    pub distance_max: u64,
-    /// Sum of intervals.
-    pub interval: u64,
-}
-
-impl GroupReuse {
-    /// Adds another one.
-    pub fn merge(&mut self, other: &GroupReuse) {
-        self.reuses += other.reuses;
-        self.firsts += other.firsts;
-        self.distance += other.distance;
-        self.distance_max = self.distance_max.max(other.distance_max);
-        self.interval += other.interval;
-    }
-}
-
-/// Reuse inside samples, summed.
-pub struct ReuseTotals {
-    /// By group.
-    pub groups: Vec<GroupReuse>,
-    /// D.
-    pub distances: LogHistogram,
-    /// Intervals.
-    pub intervals: LogHistogram,
-    /// By window size: number of reuses, sum of D.
-    pub levels: Levels<2>,
-    /// By block, if asked for.
-    pub blocks: Option<crate::blocks::BlockTable>,
-}
-
-impl ReuseTotals {
-    fn new(blocks: bool) -> ReuseTotals {
-        ReuseTotals {
-            groups: Vec::new(),
-            distances: LogHistogram::default(),
-            intervals: LogHistogram::default(),
-            levels: Levels::new(REUSE_LEVELS),
-            blocks: blocks.then(crate::blocks::BlockTable::new),
-        }
-    }
-
-    #[inline(always)]
-    fn group(&mut self, group: u32) -> &mut GroupReuse {
-        if group as usize >= self.groups.len() {
-            self.groups.resize(group as usize + 1, GroupReuse::default());
-        }
-        &mut self.groups[group as usize]
-    }
-
-    /// Adds what another one has.
-    pub fn merge(&mut self, other: ReuseTotals) {
-        if self.groups.len() < other.groups.len() {
-            self.groups.resize(other.groups.len(), GroupReuse::default());
-        }
-        for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
-            mine.merge(theirs);
-        }
-        self.distances.merge(&other.distances);
-        self.intervals.merge(&other.intervals);
-        self.levels.merge(&other.levels);
-        match (&mut self.blocks, other.blocks) {
-            (Some(mine), Some(theirs)) => mine.merge(&theirs),
-            (None, theirs) => self.blocks = theirs,
-            _ => {}
-        }
-    }
-}
-
-/// The reuse stage of one sample.
-struct SampleReuse {
-    engine: ReuseEngine,
-    levels: Levels<2>,
-}
-
-impl SampleReuse {
-    fn new(shift: u32) -> SampleReuse {
-        SampleReuse { engine: ReuseEngine::new(shift), levels: Levels::new(REUSE_LEVELS) }
-    }
-
-    fn begin(&mut self) {
-        self.engine.begin();
-        self.levels.begin();
-    }
-
-    fn run(&mut self, rows: &Rows<'_>, space: u32, totals: &mut ReuseTotals) {
-        if totals.blocks.is_some() {
-            self.engine.run(rows.address, rows.size, rows.group, &mut Sink::<true> { totals, levels: &mut self.levels, space, started: None });
-        } else {
-            self.engine.run(rows.address, rows.size, rows.group, &mut Sink::<false> { totals, levels: &mut self.levels, space, started: None });
-        }
-    }
-
-    /// The sample is complete: its finished windows count.
-    fn finish(&mut self, totals: &mut ReuseTotals) {
-        totals.levels.merge(&self.levels);
-        self.levels = Levels::new(REUSE_LEVELS);
-    }
-}
-
-struct Sink<'a, const BLOCKS: bool> {
-    totals: &'a mut ReuseTotals,
-    levels: &'a mut Levels<2>,
-    space: u32,
-    /// Access whose first block has been told.
-    started: Option<u64>,
-}
-
-impl<const BLOCKS: bool> Sink<'_, BLOCKS> {
-    /// Counts a touch by block; the first touch of an access is where it starts.
-    #[inline(always)]
-    fn block(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
-        if let Some(blocks) = &mut self.totals.blocks {
-            let entry = blocks.touch(self.space, block, tag);
-            entry.reuse.merge(touch);
-            entry.starts += u64::from(self.started != Some(row));
-            self.started = Some(row);
-        }
-    }
-}
-
-impl<const BLOCKS: bool> ReuseSink for Sink<'_, BLOCKS> {
-    #[inline(always)]
-    fn first(&mut self, row: u64, block: u64, tag: u32) {
-        self.totals.group(tag).firsts += 1;
-        if BLOCKS {
-            self.block(row, block, tag, &GroupReuse { firsts: 1, ..GroupReuse::default() });
-        }
-    }
-
-    #[inline(always)]
-    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
-        let one = GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval };
-        self.totals.group(tag).merge(&one);
-        self.totals.distances.add(distance);
-        self.totals.intervals.add(interval);
-        let level = crate::windows::level(row, row.wrapping_sub(interval));
-        self.levels.add(level, 0, 1);
-        self.levels.add(level, 1, distance);
-        if BLOCKS {
-            self.block(row, block, tag, &one);
-        }
-    }
-
-    #[inline(always)]
-    fn done(&mut self, row: u64, _tag: u32) {
-        self.levels.done(row);
+        Options { block_shift, blocks: false, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20 }
     }
 }
 
@@ -227,6 +74,8 @@ struct Worker {
     buckets: Vec<Bucket>,
     blocks: bool,
     windows: WindowEngine,
+    strides: Strides,
+    incidence: Incidence,
     sample: SampleReuse,
 }
 
@@ -264,6 +113,7 @@ struct Open {
     rows: u64,
     reuse: SampleReuse,
     windows: WindowEngine,
+    strides: Strides,
 }
 
 /// Counts of samples and rows, and what was wrong with them.
@@ -295,6 +145,28 @@ pub struct Census {
     pub unread: u64,
 }
 
+impl Census {
+    /// Adds another one, of other threads.
+    pub fn merge(&mut self, other: &Census) {
+        self.sample_min = match (self.samples, other.samples) {
+            (0, _) => other.sample_min,
+            (_, 0) => self.sample_min,
+            _ => self.sample_min.min(other.sample_min),
+        };
+        self.sample_max = self.sample_max.max(other.sample_max);
+        self.loads += other.loads;
+        self.stores += other.stores;
+        self.samples += other.samples;
+        self.threads += other.threads;
+        self.processes += other.processes;
+        self.out_of_order += other.out_of_order;
+        self.unknown_site += other.unknown_site;
+        self.unknown_module += other.unknown_module;
+        self.unknown_class += other.unknown_class;
+        self.unread += other.unread;
+    }
+}
+
 /// What was found in the rows of one bucket.
 pub struct BucketOutcome {
     /// Footprint entries, sorted by address space, line, group.
@@ -313,6 +185,10 @@ pub struct Outcome {
     pub samples: Vec<SampleInfo>,
     /// Window metrics.
     pub windows: WindowEngine,
+    /// Observed strides: site, bin, count.
+    pub strides: Vec<(u32, u32, u64)>,
+    /// Which samples saw which addresses, if asked for.
+    pub incidence: Incidence,
     /// Samples and rows.
     pub census: Census,
     /// Process ids by address space number.
@@ -323,8 +199,8 @@ pub struct Outcome {
 
 /// Part of a sample inside a batch.
 struct Span {
-    /// Chunk number and rows in it.
-    parts: Vec<(usize, std::ops::Range<usize>)>,
+    /// Chunk number, rows in it, and `time_ns` of the first and last.
+    parts: Vec<(usize, std::ops::Range<usize>, (u64, u64))>,
     rows: usize,
     space: u32,
     /// The sample began in an earlier batch.
@@ -335,15 +211,15 @@ struct Span {
 }
 
 /// A place for one value that tasks hand over.
-struct Place<T>(Mutex<Option<T>>);
+struct Slot<T>(Mutex<Option<T>>);
 
-impl<T> Default for Place<T> {
-    fn default() -> Place<T> {
-        Place(Mutex::new(None))
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot(Mutex::new(None))
     }
 }
 
-impl<T> Place<T> {
+impl<T> Slot<T> {
     fn put(&self, value: T) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
     }
@@ -356,8 +232,9 @@ impl<T> Place<T> {
 /// The engines of a sample that spans batches.
 #[derive(Default)]
 struct Handover {
-    reuse: Place<SampleReuse>,
-    windows: Place<WindowEngine>,
+    reuse: Slot<SampleReuse>,
+    windows: Slot<WindowEngine>,
+    strides: Slot<Strides>,
 }
 
 enum Task<'a> {
@@ -369,9 +246,15 @@ enum Task<'a> {
 
 /// Runs all stages. `progress` is told the rows done.
 pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+    analyse_objects(source, options, None, progress)
+}
+
+/// As [`analyse`]; `objects` tell blocks apart that belong to several objects.
+pub fn analyse_objects(source: &dyn Source, options: Options, objects: Option<Arc<Resolver>>, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
     let threads = rayon::current_num_threads().max(1);
     let mut driver = Driver {
         options,
+        objects,
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -425,6 +308,7 @@ fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Ch
 
 struct Driver {
     options: Options,
+    objects: Option<Arc<Resolver>>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -441,6 +325,8 @@ impl Driver {
             buckets: Vec::new(),
             blocks: self.options.blocks,
             windows: WindowEngine::new(),
+            strides: Strides::default(),
+            incidence: Incidence::default(),
             sample: SampleReuse::new(self.options.block_shift),
         })
     }
@@ -481,7 +367,7 @@ impl Driver {
                     self.list_sample(run, chunk.piece, same && !gap);
                 }
                 if same && !gap && let Some(span) = spans.last_mut() {
-                    span.parts.push((number, run.loads.clone()));
+                    span.parts.push((number, run.loads.clone(), (run.first_time, run.last_time)));
                     span.rows += run.loads.len();
                     span.run = run.clone();
                     continue;
@@ -493,7 +379,7 @@ impl Driver {
                 gap = false;
                 let space = self.space(run.process);
                 spans.push(Span {
-                    parts: vec![(number, run.loads.clone())],
+                    parts: vec![(number, run.loads.clone(), (run.first_time, run.last_time))],
                     rows: run.loads.len(),
                     space,
                     continues,
@@ -541,6 +427,7 @@ impl Driver {
         let mut worker = self.worker();
         open.reuse.finish(&mut worker.bucket(open.run.bucket).reuse);
         worker.windows.merge(&open.windows);
+        worker.strides.merge(open.strides);
         self.give_back(worker);
     }
 
@@ -579,6 +466,7 @@ impl Driver {
             rows_before = open.rows;
             before.reuse.put(open.reuse);
             before.windows.put(open.windows);
+            before.strides.put(open.strides);
         }
         let tasks = self.tasks(chunks, &spans);
         let (this, before, after) = (&*self, &before, &after);
@@ -597,9 +485,9 @@ impl Driver {
             }
         }
         if let Some(span) = spans.last().filter(|s| s.open)
-            && let (Some(reuse), Some(windows)) = (after.reuse.take(), after.windows.take())
+            && let (Some(reuse), Some(windows), Some(strides)) = (after.reuse.take(), after.windows.take(), after.strides.take())
         {
-            self.open = Some(Open { run: span.run.clone(), rows: rows_before, reuse, windows });
+            self.open = Some(Open { run: span.run.clone(), rows: rows_before, reuse, windows, strides });
         }
     }
 
@@ -610,7 +498,7 @@ impl Driver {
         for span in spans.iter().filter(|s| long(s)) {
             tasks.push(Task::Reuse(span));
         }
-        for span in spans.iter().filter(|s| long(s) && (self.options.windows || s.open)) {
+        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence || s.open)) {
             tasks.push(Task::Windows(span));
         }
         let mut start = 0;
@@ -660,7 +548,15 @@ impl Driver {
 
     fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
         let mut worker = self.worker();
-        let rows_of = |span: &Span| span.parts.iter().map(|(c, r)| chunks[*c].loads.rows().slice(r.clone())).collect::<Vec<_>>();
+        let Options { windows: with_windows, incidence: with_incidence, .. } = self.options;
+        let rows = |part: &(usize, std::ops::Range<usize>, (u64, u64))| chunks[part.0].loads.rows().slice(part.1.clone());
+        let sites = |part: &(usize, std::ops::Range<usize>, (u64, u64))| chunks[part.0].loads.sites(part.1.clone());
+        let place = |span: &Span, part: &(usize, std::ops::Range<usize>, (u64, u64))| Place {
+            space: span.space,
+            process: span.run.process,
+            objects: self.objects.clone(),
+            clock: (part.2.0, part.2.1.saturating_sub(part.2.0) as f64 / part.1.len().saturating_sub(1).max(1) as f64),
+        };
         match task {
             Task::Footprint(rows, space, bucket) => {
                 worker.bucket(bucket).footprints.add(&rows, space);
@@ -670,15 +566,21 @@ impl Driver {
                 for same in spans.chunk_by(|a, b| a.run.bucket == b.run.bucket) {
                     let bucket = same[0].run.bucket;
                     worker.bucket(bucket);
-                    let Worker { buckets, windows, sample, .. } = &mut worker;
+                    let Worker { buckets, windows, strides, incidence, sample, .. } = &mut worker;
                     let reuse = &mut buckets[bucket as usize].reuse;
                     for span in same {
-                        sample.begin();
+                        sample.begin(span.run.sample, reuse);
                         windows.begin();
-                        for rows in rows_of(span) {
-                            sample.run(&rows, span.space, reuse);
-                            if self.options.windows {
+                        strides.begin();
+                        for part in &span.parts {
+                            let rows = rows(part);
+                            sample.run(&rows, &place(span, part), reuse);
+                            if with_windows {
                                 windows.run(&rows);
+                                strides.run(rows.address, sites(part), self.options.sites);
+                            }
+                            if with_incidence {
+                                incidence.add(&rows, span.space, span.run.sample);
                             }
                         }
                     }
@@ -687,10 +589,14 @@ impl Driver {
             }
             Task::Reuse(span) => {
                 let continued = if span.continues { before.reuse.take() } else { None };
-                let mut sample = continued.unwrap_or_else(|| SampleReuse::new(self.options.block_shift));
                 let reuse = &mut worker.bucket(span.run.bucket).reuse;
-                for rows in rows_of(span) {
-                    sample.run(&rows, span.space, reuse);
+                let mut sample = continued.unwrap_or_else(|| {
+                    let mut sample = SampleReuse::new(self.options.block_shift);
+                    sample.begin(span.run.sample, reuse);
+                    sample
+                });
+                for part in &span.parts {
+                    sample.run(&rows(part), &place(span, part), reuse);
                 }
                 if span.open {
                     after.reuse.put(sample);
@@ -699,17 +605,28 @@ impl Driver {
                 }
             }
             Task::Windows(span) => {
-                let continued = if span.continues { before.windows.take() } else { None };
-                let mut windows = continued.unwrap_or_default();
-                if self.options.windows {
-                    for rows in rows_of(span) {
+                let continued = if span.continues { before.windows.take().zip(before.strides.take()) } else { None };
+                let (mut windows, mut strides) = continued.unwrap_or_else(|| {
+                    let mut strides = Strides::default();
+                    strides.begin();
+                    (WindowEngine::default(), strides)
+                });
+                for part in &span.parts {
+                    let rows = rows(part);
+                    if with_windows {
                         windows.run(&rows);
+                        strides.run(rows.address, sites(part), self.options.sites);
+                    }
+                    if with_incidence {
+                        worker.incidence.add(&rows, span.space, span.run.sample);
                     }
                 }
                 if span.open {
                     after.windows.put(windows);
+                    after.strides.put(strides);
                 } else {
                     worker.windows.merge(&windows);
+                    worker.strides.merge(strides);
                 }
             }
         }
@@ -724,9 +641,12 @@ impl Driver {
         self.census.processes = self.spaces.len() as u64;
         let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut windows = WindowEngine::new();
+        let (mut strides, mut incidence) = (Strides::default(), Vec::new());
         let mut buckets: Vec<(Vec<Footprints>, ReuseTotals)> = vec![(Vec::new(), ReuseTotals::new(self.options.blocks))];
         for worker in workers {
             windows.merge(&worker.windows);
+            strides.merge(worker.strides);
+            incidence.push(worker.incidence);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
                 if buckets.len() <= number {
                     buckets.push((Vec::new(), ReuseTotals::new(self.options.blocks)));
@@ -742,6 +662,6 @@ impl Driver {
                 BucketOutcome { footprint, counts, reuse }
             })
             .collect();
-        Outcome { buckets, samples: self.samples, windows, census: self.census, spaces: self.spaces, damage }
+        Outcome { buckets, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage }
     }
 }

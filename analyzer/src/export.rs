@@ -115,6 +115,12 @@ pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<V
     table("windows", frame(&analysis.windows))?;
     table("distances", frame(&analysis.summary.distances))?;
     table("intervals", frame(&analysis.summary.intervals))?;
+    table("growth", frame(&analysis.growth))?;
+    table("objects", frame(&analysis.objects))?;
+    table("diagnoses", frame(&analysis.diagnoses))?;
+    if let Some(map) = &analysis.heat_map {
+        table("heat_map", frame(&map.cells()))?;
+    }
     if let Some(zoom) = &analysis.time_zoom {
         table("time_zoom", flat(&zoom.root, |n| n.children.as_slice()))?;
     }

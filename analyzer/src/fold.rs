@@ -9,6 +9,9 @@ use crate::footprint::{Entry, Maps};
 use crate::metrics::Counts;
 use rayon::prelude::*;
 
+/// Memory lines of 64 bytes per page of 4 KiB.
+const LINES_PER_PAGE: u64 = 64;
+
 /// Footprints by target; only the footprint fields of the counts are set.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
@@ -62,11 +65,13 @@ fn add(into: &mut [Counts], from: &[Counts]) {
 /// Folds entries that are sorted by address space, line, group and have each key once.
 pub fn fold(entries: &[Entry], code: &CodeMap) -> Folded {
     let same_line = |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
+    // Between pages, so that each page is counted once.
+    let page = |e: &Entry| (e.key().space, e.key().line / LINES_PER_PAGE);
     let size = entries.len() / (rayon::current_num_threads() * 4) + 1;
     let mut cuts = vec![0];
     while let Some(&last) = cuts.last().filter(|&&c| c < entries.len()) {
         let mut cut = (last + size).min(entries.len());
-        while cut < entries.len() && same_line(&entries[cut - 1], &entries[cut]) {
+        while cut < entries.len() && page(&entries[cut - 1]) == page(&entries[cut]) {
             cut += 1;
         }
         cuts.push(cut);
@@ -80,9 +85,9 @@ pub fn fold(entries: &[Entry], code: &CodeMap) -> Folded {
     cuts.par_windows(2)
         .map(|cut| {
             let mut folded = empty();
-            let mut keyed = Vec::new();
+            let mut scratch = Scratch { keyed: Vec::new(), pages: LastPages::new(code) };
             for same in entries[cut[0]..cut[1]].chunk_by(same_line) {
-                fold_line(same, code, &mut folded, &mut keyed);
+                fold_line(same, code, &mut folded, &mut scratch);
             }
             folded
         })
@@ -95,8 +100,36 @@ pub fn fold(entries: &[Entry], code: &CodeMap) -> Folded {
         })
 }
 
-/// Folds the entries of one memory line. `keyed` is scratch.
-fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, keyed: &mut Vec<(u32, u32, Maps)>) {
+/// The page that each target has touched last: entries come in the order of pages.
+struct LastPages {
+    whole: Option<(u32, u64)>,
+    stores: Option<(u32, u64)>,
+    functions: Vec<Option<(u32, u64)>>,
+    lines: Vec<Option<(u32, u64)>>,
+}
+
+impl LastPages {
+    fn new(code: &CodeMap) -> LastPages {
+        LastPages { whole: None, stores: None, functions: vec![None; code.functions.len()], lines: vec![None; code.lines.len()] }
+    }
+}
+
+struct Scratch {
+    keyed: Vec<(u32, u32, Maps)>,
+    pages: LastPages,
+}
+
+/// Counts a page if it is not the one that was counted last.
+#[inline(always)]
+fn count_page(last: &mut Option<(u32, u64)>, page: (u32, u64), counts: &mut Counts) {
+    counts.pages += u64::from(*last != Some(page));
+    *last = Some(page);
+}
+
+/// Folds the entries of one memory line.
+fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &mut Scratch) {
+    let Some(key) = entries.first().map(Entry::key) else { return };
+    let page = (key.space, key.line / LINES_PER_PAGE);
     let (mut whole, mut stores) = (Merged::default(), Merged::default());
     for entry in entries {
         let class = entry.key().group & 3;
@@ -104,11 +137,14 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, keyed: &mut
     }
     if whole.all != Maps::default() {
         whole.count(&mut folded.whole);
+        count_page(&mut scratch.pages.whole, page, &mut folded.whole);
     }
     if stores.all != Maps::default() {
         stores.count(&mut folded.stores);
+        count_page(&mut scratch.pages.stores, page, &mut folded.stores);
     }
-    for (by_line, counts) in [(false, &mut folded.functions), (true, &mut folded.lines)] {
+    let Scratch { keyed, pages } = scratch;
+    for (by_line, counts, pages) in [(false, &mut folded.functions, &mut pages.functions), (true, &mut folded.lines, &mut pages.lines)] {
         keyed.clear();
         for entry in entries {
             let group = entry.key().group;
@@ -125,8 +161,10 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, keyed: &mut
             for (_, class, maps) in same {
                 merged.add(*class, maps);
             }
-            if let Some(counts) = counts.get_mut(same[0].0 as usize) {
+            let target = same[0].0 as usize;
+            if let (Some(counts), Some(last)) = (counts.get_mut(target), pages.get_mut(target)) {
                 merged.count(counts);
+                count_page(last, page, counts);
             }
         }
     }
@@ -170,6 +208,7 @@ mod tests {
             irregular: starts(Some(2)),
             captures: times.values().filter(|&&n| n > 1).count() as u64,
             lines64: bytes.iter().map(|b| (b.0, b.1 / 64)).collect::<HashSet<_>>().len() as u64,
+            pages: bytes.iter().map(|b| (b.0, b.1 / 4096)).collect::<HashSet<_>>().len() as u64,
             bytes: bytes.len() as u64,
             ..Counts::default()
         }
@@ -205,7 +244,7 @@ mod tests {
         #[test]
         fn all_footprints_agree_with_their_definitions(
             accesses in prop::collection::vec(
-                (prop_oneof![0u64..600, Just(u64::MAX - 70)], prop_oneof![4 => 0u32..17, 1 => 60u32..300], 0u32..24, 0u32..2), 0..200),
+                (prop_oneof![0u64..600, 3900u64..4400, 0u64..40_000, Just(u64::MAX - 70)], prop_oneof![4 => 0u32..17, 1 => 60u32..300], 0u32..24, 0u32..2), 0..200),
             tables in 1usize..4,
         ) {
             check(&accesses, tables);

@@ -59,6 +59,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// One that was stored before.
+    pub(crate) fn new(key: Key, maps: Maps) -> Entry {
+        Entry { key, maps }
+    }
+
     /// What it is about.
     pub fn key(&self) -> Key {
         self.key

@@ -4,12 +4,11 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use mgz_analyzer::cli::{Arguments, Format};
 use mgz_analyzer::commands::progress_bar;
-use mgz_analyzer::engine::{Options, analyse};
+use mgz_analyzer::examine::{examine, merge_all, partial, tables_of};
 use mgz_analyzer::export::{FileFormat, write};
 use mgz_analyzer::input::{ColumnSet, Trace};
-use mgz_analyzer::report::{Analysis, build};
+use mgz_analyzer::report::Analysis;
 use mgz_analyzer::tables::{Style, render};
-use mgz_analyzer::zoom::{bucket_counts, location, time};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -58,40 +57,55 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.threads > 0 {
         rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build_global().context("cannot start threads")?;
     }
+    if !arguments.merge.is_empty() {
+        let merged = merge_all(&arguments.merge)?;
+        match &arguments.partial {
+            Some(file) => merged.write(file)?,
+            None => {
+                let analysis = tables_of(&merged, arguments.estimator);
+                warn(&analysis.warnings);
+                show(&analysis, arguments)?;
+            }
+        }
+        return Ok(if merged.outcome.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
     let folder = arguments.trace.as_deref().context("no trace given")?;
     let trace = Trace::open(folder, !arguments.no_annotations)?;
-    let (analysis, damage) = examine(&trace, arguments);
-    for warning in &analysis.warnings {
-        eprintln!("mgz-analyze: warning: {warning}");
+    if let Some(file) = &arguments.partial {
+        let damaged = !trace.damage.is_empty();
+        let bar = progress_bar(rows_of(&trace));
+        let found = partial(trace, arguments.block, &|rows| bar.inc(rows));
+        bar.finish_and_clear();
+        warn(&found.warnings);
+        found.write(file)?;
+        return Ok(if damaged || !found.outcome.damage.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS });
     }
+    let (analysis, damage) = answer(&trace, arguments)?;
+    warn(&analysis.warnings);
     show(&analysis, arguments)?;
     // What could be read has been shown; the status tells that it is not everything.
     Ok(if trace.damage.is_empty() && damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// The analysis, and the damage that it met.
-fn examine(trace: &Trace, arguments: &Arguments) -> (Analysis, Vec<String>) {
-    let source = trace.source(ColumnSet { time: arguments.zoom });
-    let source = &*source;
-    let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
-    let bar = progress_bar(rows);
-    let options = Options { blocks: arguments.zoom, samples: arguments.zoom, ..Options::new(arguments.block.trailing_zeros()) };
-    let outcome = analyse(source, options, &|rows| bar.inc(rows));
-    bar.finish_and_clear();
-    let mut warnings = trace.warnings.clone();
-    warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
-    warnings.extend(source.notes());
-    let mut analysis = build(&trace.manifest, &trace.code, &outcome, arguments.block, warnings);
-    if arguments.zoom {
-        let bucket = &outcome.buckets[0];
-        let counts = bucket_counts(bucket, &trace.code);
-        let entries = bucket.reuse.blocks.as_ref().map(|b| b.entries()).unwrap_or_default();
-        analysis.location_zoom =
-            Some(location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, arguments.tau));
-        analysis.time_zoom =
-            Some(time::zoom(source, options, &trace.code, &outcome.samples, (&counts.0, &counts.1), analysis.summary.rho));
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("mgz-analyze: warning: {warning}");
     }
-    (analysis, outcome.damage)
+}
+
+/// Rows of a trace, as far as known.
+fn rows_of(trace: &Trace) -> u64 {
+    let source = trace.source(ColumnSet::default());
+    (0..source.pieces()).map(|p| source.piece_rows(p)).sum()
+}
+
+/// The analysis, and the damage that it met.
+fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
+    let questions = arguments.questions()?;
+    let bar = progress_bar(rows_of(trace));
+    let found = examine(trace, &questions, &|rows| bar.inc(rows));
+    bar.finish_and_clear();
+    Ok(found)
 }
 
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! Counts and what is computed from them. The formulas are those of `docs/mgz-analyze.md`.
 
+use crate::histogram::Histogram;
 use serde::Serialize;
 
 /// Exact counts of a set of rows. They add up over disjoint sets of *rows*; footprints do not and are
@@ -18,6 +19,8 @@ pub struct Counts {
     pub irregular: u64,
     /// F_64: distinct 64-byte lines touched.
     pub lines64: u64,
+    /// F_4k: distinct 4 KiB pages touched.
+    pub pages: u64,
     /// F_bytes: distinct bytes touched.
     pub bytes: u64,
     /// C: start addresses with at least two accesses.
@@ -64,6 +67,7 @@ impl Counts {
         self.strided += other.strided;
         self.irregular += other.irregular;
         self.lines64 += other.lines64;
+        self.pages += other.pages;
         self.bytes += other.bytes;
         self.captures += other.captures;
     }
@@ -78,7 +82,9 @@ impl Counts {
             kappa: ratio(self.implied, self.accesses).map(|r| 1.0 + r),
             footprint: self.footprint,
             lines64: self.lines64,
+            pages: self.pages,
             bytes: self.bytes,
+            line_bytes: ratio(self.bytes, self.lines64),
             strided: self.strided,
             irregular: self.irregular,
             growth: ratio(self.footprint, all),
@@ -90,6 +96,9 @@ impl Counts {
             survivals: self.footprint - self.captures.min(self.footprint),
             distance_mean: ratio(self.distance_sum, self.reuses),
             distance_max: (self.reuses != 0).then_some(self.distance_max),
+            distance_p50: None,
+            distance_p90: None,
+            distance_p99: None,
             interval_mean: ratio(self.interval_sum, self.reuses),
             reuses: self.reuses,
             first_touches: self.first_touches,
@@ -113,8 +122,11 @@ pub struct Metrics {
     pub footprint: u64,
     #[serde(rename = "F_64")]
     pub lines64: u64,
+    #[serde(rename = "F_4k")]
+    pub pages: u64,
     #[serde(rename = "F_bytes")]
     pub bytes: u64,
+    pub line_bytes: Option<f64>,
     #[serde(rename = "F_str")]
     pub strided: u64,
     #[serde(rename = "F_irr")]
@@ -137,10 +149,26 @@ pub struct Metrics {
     pub distance_mean: Option<f64>,
     #[serde(rename = "D_max")]
     pub distance_max: Option<u64>,
+    #[serde(rename = "D_p50")]
+    pub distance_p50: Option<f64>,
+    #[serde(rename = "D_p90")]
+    pub distance_p90: Option<f64>,
+    #[serde(rename = "D_p99")]
+    pub distance_p99: Option<f64>,
     pub interval_mean: Option<f64>,
     pub reuses: u64,
     pub first_touches: u64,
     pub stores: u64,
+}
+
+impl Metrics {
+    /// The metrics with percentiles of D.
+    pub fn with_distances(mut self, distances: &Histogram) -> Metrics {
+        self.distance_p50 = distances.percentile(0.5);
+        self.distance_p90 = distances.percentile(0.9);
+        self.distance_p99 = distances.percentile(0.99);
+        self
+    }
 }
 
 /// Histogram over powers of two: bin 0 holds the value 0, bin k > 0 the values from `2^(k-1)` to `2^k - 1`.
@@ -170,7 +198,13 @@ impl LogHistogram {
     /// Counts a value.
     #[inline(always)]
     pub fn add(&mut self, value: u64) {
-        self.bins[(64 - value.leading_zeros()) as usize] += 1;
+        self.add_many(value, 1);
+    }
+
+    /// Counts a value several times.
+    #[inline(always)]
+    pub fn add_many(&mut self, value: u64, times: u64) {
+        self.bins[(64 - value.leading_zeros()) as usize] += times;
     }
 
     /// Adds another one.
@@ -178,6 +212,18 @@ impl LogHistogram {
         for (a, b) in self.bins.iter_mut().zip(&other.bins) {
             *a += b;
         }
+    }
+
+    /// The counts by bin.
+    pub fn counts(&self) -> &[u64] {
+        &self.bins
+    }
+
+    /// The histogram with these counts; bins that are missing are empty.
+    pub fn from_counts(counts: &[u64]) -> LogHistogram {
+        let mut histogram = LogHistogram::default();
+        histogram.bins.iter_mut().zip(counts).for_each(|(bin, &count)| *bin = count);
+        histogram
     }
 
     /// The bins up to the last one that is not empty.

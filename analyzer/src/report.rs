@@ -2,6 +2,8 @@
 
 use crate::code::CodeMap;
 use crate::engine::{BucketOutcome, Outcome};
+use crate::hats::{Estimator, Hats, Maker, Target, samples_seen};
+use crate::histogram::Histogram;
 use crate::fold::fold;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
@@ -29,6 +31,17 @@ pub struct Analysis {
     pub lines: Vec<LineRow>,
     /// By window size, ascending.
     pub windows: Vec<WindowRow>,
+    /// Of a sampled trace: footprint against window size from inside a sample to the whole run.
+    pub growth: Vec<crate::growth::GrowthRow>,
+    /// Of a sampled trace: reuse of pages between samples.
+    pub inter_sample: Option<crate::growth::InterSample>,
+    /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
+    pub objects: Vec<crate::objects::ObjectRow>,
+    /// What the numbers say, the most important first.
+    pub diagnoses: Vec<crate::diagnose::Diagnosis>,
+    /// With `--zoom`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heat_map: Option<crate::zoom::heat::HeatMap>,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zoom: Option<crate::zoom::time::TimeZoom>,
@@ -107,10 +120,10 @@ pub struct Summary {
     pub rho_source: &'static str,
     /// Name of the estimator of `F_hat`.
     pub estimator: &'static str,
-    /// ρ·F: estimate of the footprint of the whole run.
-    #[serde(rename = "F_hat")]
-    pub footprint_estimate: Option<f64>,
-    /// ρ·F_bytes.
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// Bytes per address times `F_hat`.
     #[serde(rename = "F_bytes_hat")]
     pub bytes_estimate: Option<f64>,
     /// Histogram of D.
@@ -169,9 +182,11 @@ pub struct FunctionRow {
     /// Metrics.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// ρ·F.
-    #[serde(rename = "F_hat")]
-    pub footprint_estimate: Option<f64>,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its load instructions.
+    pub strides: Vec<crate::strides::Stride>,
 }
 
 /// A source line.
@@ -193,9 +208,11 @@ pub struct LineRow {
     /// Metrics.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// ρ·F.
-    #[serde(rename = "F_hat")]
-    pub footprint_estimate: Option<f64>,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its load instructions.
+    pub strides: Vec<crate::strides::Stride>,
 }
 
 /// All whole windows of one size: footprints are means per window.
@@ -290,16 +307,37 @@ pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
     }
 }
 
+/// Strides by function and by line.
+fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 2] {
+    let mut by = [vec![Vec::new(); code.functions.len()], vec![Vec::new(); code.lines.len()]];
+    for &(site, bin, count) in &outcome.strides {
+        let piece = code.site_pieces().get(site as usize).and_then(|&p| code.pieces.get(p as usize));
+        if let Some(piece) = piece {
+            by[0][piece.function as usize].push((bin, count));
+            by[1][piece.line as usize].push((bin, count));
+        }
+    }
+    by
+}
+
+/// Strides shown per row.
+const STRIDES: usize = 4;
+
 /// Makes the result.
-pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, mut warnings: Vec<String>) -> Analysis {
+pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Analysis {
     let bucket = &outcome.buckets[0];
     let folded = fold(&bucket.footprint, code);
     let (mut whole, mut functions, mut lines) = (folded.whole, folded.functions, folded.lines);
+    let mut distances = [vec![Histogram::default(); functions.len()], vec![Histogram::default(); lines.len()]];
     let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); lines.len()];
     for (piece, names) in code.pieces.iter().enumerate() {
         let mut of_piece = Counts::default();
         for class in 0..4 {
             of_piece.add_rows(&group_counts(bucket, piece * 4 + class));
+            if let Some(group) = bucket.reuse.distances.get(piece * 4 + class) {
+                distances[0][names.function as usize].merge(group);
+                distances[1][names.line as usize].merge(group);
+            }
         }
         whole.add_rows(&of_piece);
         functions[names.function as usize].add_rows(&of_piece);
@@ -309,6 +347,17 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         }
     }
     let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
+    let strides = strides(outcome, code);
+    let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
+    let resonance = rho.filter(|&r| r > 1.0 + 1e-9).and_then(|_| crate::growth::resonance(outcome));
+    if let Some(lag) = resonance {
+        warnings.push(format!(
+            "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
+            if manifest.period % 17_389 == 0 { 19_181 } else { 17_389 }
+        ));
+    }
+    let maker = |target| (Maker::new(outcome, code, target, rho, estimator, resonance.is_some()), samples_seen(outcome, code, target));
+    let ((of_whole, _), (of_functions, seen_functions), (of_lines, seen_lines)) = (maker(Target::Whole), maker(Target::Function), maker(Target::Line));
     let all = whole.accesses + whole.implied;
     let share = |c: &Counts| (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64);
     let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
@@ -322,8 +371,9 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             function: code.functions[i].function.clone(),
             module: code.functions[i].module.clone(),
             share: share(&functions[i]),
-            metrics: functions[i].metrics(),
-            footprint_estimate: rho.map(|r| r * functions[i].footprint as f64),
+            metrics: functions[i].metrics().with_distances(&distances[0][i]),
+            hats: of_functions.make(i as u32, &functions[i], seen_functions[i]),
+            strides: top(&strides[0][i]),
         })
         .collect();
 
@@ -341,13 +391,17 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
                 line: name.line,
                 inlined_into: chains[i].iter().map(|&(_, piece)| code.pieces[piece].chain.join(" < ")).collect(),
                 share: share(&lines[i]),
-                metrics: lines[i].metrics(),
-                footprint_estimate: rho.map(|r| r * lines[i].footprint as f64),
+                metrics: lines[i].metrics().with_distances(&distances[1][i]),
+                hats: of_lines.make(i as u32, &lines[i], seen_lines[i]),
+                strides: top(&strides[1][i]),
             }
         })
         .collect();
 
     doubts(outcome, &mut warnings);
+    let (growth, inter_sample) = crate::growth::tables(outcome, rho);
+    let hats = of_whole.make(0, &whole, outcome.census.samples);
+    let whole_distances = bucket.reuse.all_distances();
     let totals = &manifest.totals;
     let census = &outcome.census;
     let summary = Summary {
@@ -377,13 +431,13 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         sample_max: census.sample_max,
         processes: census.processes,
         threads: census.threads,
-        metrics: whole.metrics(),
+        metrics: whole.metrics().with_distances(&whole_distances),
         rho,
         rho_source,
-        estimator: "memgaze",
-        footprint_estimate: rho.map(|r| r * whole.footprint as f64),
-        bytes_estimate: rho.map(|r| r * whole.bytes as f64),
-        distances: bucket.reuse.distances.bins(),
+        estimator: estimator.name(),
+        bytes_estimate: hats.footprint.filter(|_| whole.footprint > 0).map(|f| f * whole.bytes as f64 / whole.footprint as f64),
+        hats,
+        distances: whole_distances.coarse().bins(),
         intervals: bucket.reuse.intervals.bins(),
         store_footprint: (whole.stores > 0).then_some(StoreFootprint {
             rows: whole.stores,
@@ -406,6 +460,11 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         functions: function_rows,
         lines: line_rows,
         windows: window_rows(outcome),
+        growth,
+        inter_sample,
+        objects: Vec::new(),
+        diagnoses: Vec::new(),
+        heat_map: None,
         time_zoom: None,
         location_zoom: None,
         warnings,

@@ -50,9 +50,16 @@ pub struct RowColumns {
     pub group: Vec<u32>,
     /// Implied Constant loads.
     pub implied: Buffer<u16>,
+    /// Number of the load instruction in the whole trace, see [`crate::code::CodeMap::site`]; empty where it was not asked for.
+    pub site: Buffer<u32>,
 }
 
 impl RowColumns {
+    /// The instructions of some rows; empty if they are not known.
+    pub fn sites(&self, range: std::ops::Range<usize>) -> &[u32] {
+        self.site.get(range).unwrap_or_default()
+    }
+
     /// The rows.
     pub fn rows(&self) -> Rows<'_> {
         Rows { address: &self.address, size: &self.size, group: &self.group, implied: &self.implied }

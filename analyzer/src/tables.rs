@@ -1,5 +1,8 @@
 //! The analysis as text tables.
 
+mod parts;
+
+use crate::hats::Hats;
 use crate::human::{bytes, count, number, percent};
 use crate::metrics::Metrics;
 use crate::report::Analysis;
@@ -37,21 +40,37 @@ fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
     cells.into_iter().enumerate().map(|(i, c)| align(Cell::new(c), i < left)).collect()
 }
 
-const METRIC_HEAD: [&str; 11] = ["A%", "A", "A_const%", "F", "F_bytes", "ΔF", "ΔF_str%", "ΔF_irr%", "D", "D max", "interval"];
+const METRIC_HEAD: [&str; 14] = ["A%", "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF", "ΔF_str%", "ΔF_irr%", "D", "D p90", "D max"];
 
-fn metric_cells(share: Option<f64>, m: &Metrics) -> Vec<String> {
+/// How far an estimate may be off: `12%`, or `?` where too few samples have seen the row to act on it.
+fn error_bar(hats: &Hats) -> String {
+    match (hats.undersampled, hats.footprint, hats.footprint_lo, hats.footprint_hi) {
+        (true, ..) => "?".into(),
+        (_, Some(value), Some(lo), Some(hi)) if value > 0.0 => match (hi - lo) / 2.0 / value * 100.0 {
+            0.0 => "0".into(),
+            half if half < 1.0 => "<1%".into(),
+            half => format!("{half:.0}%"),
+        },
+        _ => "–".into(),
+    }
+}
+
+fn metric_cells(share: Option<f64>, m: &Metrics, hats: &Hats) -> Vec<String> {
     vec![
         percent(share),
         count(m.accesses),
         percent(m.implied_pct),
         count(m.footprint),
+        number(hats.footprint),
+        error_bar(hats),
         bytes(m.bytes),
+        number(m.line_bytes),
         number(m.growth),
         percent(m.growth_strided_pct),
         percent(m.growth_irregular_pct),
         number(m.distance_mean),
+        number(m.distance_p90),
         m.distance_max.map_or("–".into(), count),
-        number(m.interval_mean),
     ]
 }
 
@@ -82,12 +101,18 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     lines(analysis, style, &mut out);
     windows(analysis, style, &mut out);
     distances(analysis, style, &mut out);
+    parts::growth(&analysis.growth, analysis.inter_sample.as_ref(), style, &mut out);
+    parts::objects(&analysis.objects, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, style, &mut out);
     }
     if let Some(zoom) = &analysis.location_zoom {
         location_zoom(zoom, style, &mut out);
     }
+    if let Some(map) = &analysis.heat_map {
+        parts::heat(map, &mut out);
+    }
+    parts::diagnoses(&analysis.diagnoses, &mut out);
     out
 }
 
@@ -151,7 +176,7 @@ fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
         out,
         &format!("Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)", number(Some(zoom.tau_pct))),
     );
-    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "blocks", "A/block", "D", "D max", "functions", "lines"], 2);
+    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "blocks", "A/block", "D", "D max", "objects", "functions", "lines"], 2);
     region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
     push(out, &t);
 }
@@ -173,6 +198,7 @@ fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize
         ],
         2,
     );
+    cells.push(Cell::new(code_text(region.objects.iter().map(|o| (o.object.as_str(), o.share)), 1)));
     cells.push(Cell::new(code_text(region.functions.iter().map(|f| (f.function.as_str(), f.share)), 2)));
     let place = |l: &CodePart| l.line.filter(|&n| n > 0).map(|n| format!("{}:{n}", tail(&l.file, 20)));
     cells.push(Cell::new(region.lines.iter().filter_map(place).take(2).collect::<Vec<_>>().join(", ")));
@@ -190,6 +216,15 @@ fn push(out: &mut String, table: &Table) {
     for line in table.lines() {
         out.push_str(line.trim_end());
         out.push('\n');
+    }
+}
+
+/// `, 95 % interval 1.2M to 3.4M`.
+fn interval(lo: Option<f64>, hi: Option<f64>) -> String {
+    match (lo, hi) {
+        (Some(lo), Some(hi)) if lo == hi => ", exact".into(),
+        (Some(lo), Some(hi)) => format!(", 95 % interval {} to {}", number(Some(lo)), number(Some(hi))),
+        _ => ", without interval".into(),
     }
 }
 
@@ -213,7 +248,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
         (None, Some(n), _) => format!("≈ {} loads (estimate), ρ {}", number(Some(n)), number(s.rho)),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
     });
-    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; estimate for the whole run ρF ≈ {} ({} estimator)", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.footprint_estimate), s.estimator));
+    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{})", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.hats.footprint), s.estimator, interval(s.hats.footprint_lo, s.hats.footprint_hi)));
     line("growth  ΔF", format!("{} new addresses per load; {} % Strided, {} % Irregular", number(m.growth), percent(m.growth_strided_pct), percent(m.growth_irregular_pct)));
     line("C and S", format!("{} addresses with reuse, {} without", count(m.captures), count(m.survivals)));
     line(
@@ -247,7 +282,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let mut t = table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
         let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
-        cells.extend(metric_cells(f.share, &f.metrics));
+        cells.extend(metric_cells(f.share, &f.metrics, &f.hats));
         t.add_row(row(cells, 2));
     }
     push(out, &t);
@@ -271,7 +306,7 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
             [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
         };
         let mut cells = vec![place, head(&l.function, 32), into];
-        cells.extend(metric_cells(l.share, &l.metrics));
+        cells.extend(metric_cells(l.share, &l.metrics, &l.hats));
         t.add_row(row(cells, 3));
     }
     push(out, &t);
@@ -283,9 +318,10 @@ fn windows(analysis: &Analysis, style: Style, out: &mut String) {
         return;
     }
     heading(out, "Window sizes (means per window of W loads, inside samples)");
-    let mut t = table(style, &["W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D"], 0);
+    let mut t = table(style, &["W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D", "ΔF"], 0);
+    let most = analysis.windows.iter().filter_map(|w| w.growth).fold(0.0, f64::max);
     for w in &analysis.windows {
-        t.add_row(row(
+        let mut cells = row(
             vec![
                 w.size.to_string(),
                 count(w.windows),
@@ -300,7 +336,9 @@ fn windows(analysis: &Analysis, style: Style, out: &mut String) {
                 number(w.distance_mean),
             ],
             0,
-        ));
+        );
+        cells.push(Cell::new(parts::bar(w.growth, most)));
+        t.add_row(cells);
     }
     push(out, &t);
 }

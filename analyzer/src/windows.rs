@@ -75,6 +75,16 @@ impl<const N: usize> Levels<N> {
         self.open.fill([0; N]);
     }
 
+    /// Counters of the finished windows, by level.
+    pub fn totals(&self) -> &[[u64; N]] {
+        &self.totals
+    }
+
+    /// Finished windows that were stored before.
+    pub fn from_totals(totals: Vec<[u64; N]>) -> Levels<N> {
+        Levels { open: vec![[0; N]; totals.len() + 1], totals }
+    }
+
     /// Counters of the finished windows of a level.
     pub fn total(&self, level: usize) -> [u64; N] {
         self.totals.get(level).copied().unwrap_or([0; N])
@@ -280,6 +290,18 @@ impl WindowEngine {
             }
             self.table[at] = *entry;
         }
+    }
+
+    /// The counts by level.
+    pub fn levels(&self) -> &Levels<8> {
+        &self.levels
+    }
+
+    /// Counts that were stored before.
+    pub fn from_levels(levels: Levels<8>) -> WindowEngine {
+        let mut engine = WindowEngine::new();
+        engine.levels.merge(&levels);
+        engine
     }
 
     /// Sums over the windows of `1 << level` accesses.

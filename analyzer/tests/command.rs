@@ -100,7 +100,7 @@ fn a_small_trace_by_hand() {
         ("D_max", 1.0),
         ("interval_mean", 1.5),
         ("rho", 100.0),
-        ("F_hat", 300.0),
+        ("F_memgaze_hat", 300.0),
         ("samples", 2.0),
     ] {
         assert!((number(s, key) - expected).abs() < 1e-9, "{key}: {} instead of {expected}", s[key]);

@@ -15,6 +15,9 @@ pub const SPILL_DIR: &str = "spill";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
 
+/// File of the data objects; `docs/trace-format.md` has its columns.
+pub const OBJECTS: &str = "objects.parquet";
+
 /// Columns of `samples/*.parquet`, in order, with their Arrow types. Rows are sorted by process,
 /// thread, seq.
 pub const COLUMNS: [(&str, &str); 13] = [

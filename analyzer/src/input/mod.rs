@@ -5,6 +5,7 @@ mod quiet;
 mod spill;
 
 pub use parts::ColumnSet;
+pub(crate) use quiet::quietly;
 
 use crate::code::CodeMap;
 use crate::engine::Source;

@@ -286,10 +286,11 @@ impl Decoded {
     pub(crate) fn into_chunk(self, code: &CodeMap) -> Chunk {
         let mut chunk = Chunk::default();
         let mut group = self.groups(code, &mut chunk);
+        let site = self.instructions(code);
         let mut runs = self.runs(&mut chunk.out_of_order);
         match &self.store {
             None => {
-                chunk.loads = RowColumns { address: self.address, size: self.size, group, implied: self.implied };
+                chunk.loads = RowColumns { address: self.address, size: self.size, group, implied: self.implied, site };
             }
             Some(store) => {
                 for (g, &is_store) in group.iter_mut().zip(store) {
@@ -316,6 +317,7 @@ impl Decoded {
                         size: indices.iter().map(|&i| self.size[i]).collect::<Vec<_>>().into(),
                         group: indices.iter().map(|&i| group[i]).collect(),
                         implied: indices.iter().map(|&i| self.implied[i]).collect::<Vec<_>>().into(),
+                        site: indices.iter().map(|&i| site[i]).collect::<Vec<_>>().into(),
                     }
                 };
                 let mut before = 0;
@@ -332,6 +334,16 @@ impl Decoded {
         }
         chunk.runs = runs;
         chunk
+    }
+
+    /// Load instructions, numbered over all modules.
+    fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
+        let module = &self.module[..self.rows];
+        // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
+        if code.modules() == 1 && module.iter().fold(0, |all, &m| all | m) == 0 {
+            return self.site.clone();
+        }
+        module.iter().zip(&self.site[..self.rows]).map(|(&m, &s)| code.site(m, s)).collect::<Vec<_>>().into()
     }
 
     fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<u32> {

@@ -12,7 +12,8 @@
 
 use crate::blocks::BlockEntry;
 use crate::code::{CLASS_STORE, CodeMap};
-use crate::engine::GroupReuse;
+use crate::objects::{Resolver, UNKNOWN, object_of};
+use crate::totals::GroupReuse;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -96,8 +97,25 @@ pub struct Region {
     pub functions: Vec<CodePart>,
     /// Lines that touch it.
     pub lines: Vec<CodePart>,
+    /// Objects in it, most accesses first.
+    pub objects: Vec<ObjectPart>,
     /// Hot subregions by address.
     pub children: Vec<Region>,
+}
+
+/// An object's part of a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct ObjectPart {
+    /// Name.
+    pub object: String,
+    /// Kind.
+    pub kind: String,
+    /// Accesses to it inside the region.
+    #[serde(rename = "A")]
+    pub accesses: u64,
+    /// Share of the region's accesses, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
 }
 
 /// The tree.
@@ -117,6 +135,7 @@ pub struct LocationZoom {
 
 struct Zoomer<'a> {
     code: &'a CodeMap,
+    resolver: Option<&'a Resolver>,
     spaces: &'a [u32],
     block_shift: u32,
     tau: f64,
@@ -134,23 +153,26 @@ fn mean(sum: u64, count: u64) -> Option<f64> {
 
 /// Sums over entries.
 #[derive(Clone, Copy, Default)]
-struct Sums {
-    starts: u64,
-    reuse: GroupReuse,
+pub(crate) struct Sums {
+    pub(crate) starts: u64,
+    pub(crate) reuse: GroupReuse,
 }
 
 impl Sums {
-    fn add(&mut self, entry: &BlockEntry) {
+    pub(crate) fn add(&mut self, entry: &BlockEntry) {
         self.starts += entry.starts;
         self.reuse.merge(&entry.reuse);
     }
 }
 
-/// Builds the tree from entries that are sorted by address space, block, group. `tau` is a percentage.
-pub fn zoom(entries: &[BlockEntry], spaces: &[u32], code: &CodeMap, block_shift: u32, tau: f64) -> LocationZoom {
+/// Page size at which the zoom ends, unless another is asked for.
+pub const STOP: u64 = 4096;
+
+/// Builds the tree from entries that are sorted by address space, block, group. `tau` is a percentage; pages get no smaller than `stop` bytes.
+pub fn zoom(entries: &[BlockEntry], spaces: &[u32], code: &CodeMap, block_shift: u32, tau: f64, stop: u64, resolver: Option<&Resolver>) -> LocationZoom {
     let total = entries.iter().map(|e| e.starts).sum();
-    let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= block_shift).collect();
-    let zoomer = Zoomer { code, spaces, block_shift, tau, total, pages };
+    let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= block_shift && 1u64 << p >= stop).chain((stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= block_shift).then(|| stop.ilog2())).collect();
+    let zoomer = Zoomer { code, resolver, spaces, block_shift, tau, total, pages };
     let mut root = zoomer.region(String::new(), None, entries, None, total);
     root.children = zoomer.children(&root, entries, 0);
     root.cold_share = cold(&root);
@@ -180,6 +202,38 @@ pub fn collect_leaves<'a>(region: &'a Region, leaves: &mut Vec<&'a Region>) {
     for child in &region.children {
         collect_leaves(child, leaves);
     }
+}
+
+/// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they are parts of.
+pub(crate) fn code_parts(code: &CodeMap, sums: &HashMap<u32, Sums>, by_line: bool, all: u64) -> Vec<CodePart> {
+    let mut order: Vec<(&u32, &Sums)> = sums.iter().collect();
+    order.sort_by_key(|(i, s)| (std::cmp::Reverse(s.starts), **i));
+    let name = |i: usize| {
+        if by_line {
+            let l = code.lines.get(i).cloned().unwrap_or_default();
+            (l.function, l.module, l.file, Some(l.line))
+        } else {
+            let f = code.functions.get(i).cloned().unwrap_or_default();
+            (f.function, f.module, String::new(), None)
+        }
+    };
+    order
+        .into_iter()
+        .take(CODE_ROWS)
+        .map(|(&i, s)| {
+            let (function, module, file, line) = name(i as usize);
+            CodePart {
+                function,
+                module,
+                file,
+                line,
+                accesses: s.starts,
+                share: pct(s.starts, all),
+                distance_mean: mean(s.reuse.distance, s.reuse.reuses),
+                distance_max: (s.reuse.reuses > 0).then_some(s.reuse.distance_max),
+            }
+        })
+        .collect()
 }
 
 impl Zoomer<'_> {
@@ -230,42 +284,35 @@ impl Zoomer<'_> {
             reuses: sums.reuse.reuses,
             first_touches: sums.reuse.firsts,
             cold_share: None,
-            functions: self.code_rows(&by_function, sums.starts, |i| {
-                let f = self.code.functions.get(i as usize);
-                (f.map_or(String::new(), |f| f.function.clone()), f.map_or(String::new(), |f| f.module.clone()), String::new(), None)
-            }),
-            lines: self.code_rows(&by_line, sums.starts, |i| {
-                let l = self.code.lines.get(i as usize);
-                let text = |of: fn(&crate::code::LineName) -> &String| l.map_or(String::new(), |l| of(l).clone());
-                (text(|l| &l.function), text(|l| &l.module), text(|l| &l.file), Some(l.map_or(0, |l| l.line)))
-            }),
+            functions: code_parts(self.code, &by_function, false, sums.starts),
+            lines: code_parts(self.code, &by_line, true, sums.starts),
+            objects: self.objects(entries, sums.starts),
             children: Vec::new(),
         }
     }
 
-    fn code_rows(
-        &self,
-        sums: &HashMap<u32, Sums>,
-        all: u64,
-        name: impl Fn(u32) -> (String, String, String, Option<u32>),
-    ) -> Vec<CodePart> {
-        let mut order: Vec<(&u32, &Sums)> = sums.iter().collect();
-        order.sort_by_key(|(i, s)| (std::cmp::Reverse(s.starts), **i));
+    /// The objects of some entries.
+    fn objects(&self, entries: &[BlockEntry], all: u64) -> Vec<ObjectPart> {
+        let Some(resolver) = self.resolver else { return Vec::new() };
+        let mut by_object: HashMap<u32, u64> = HashMap::new();
+        let mut last = None;
+        for entry in entries {
+            let page = (entry.space, entry.block << self.block_shift >> 12, entry.object);
+            let object = match last {
+                Some((at, object)) if at == page => object,
+                _ => object_of(entry, self.spaces, resolver, self.block_shift),
+            };
+            last = Some((page, object));
+            *by_object.entry(object).or_default() += entry.starts;
+        }
+        let mut order: Vec<(u32, u64)> = by_object.into_iter().filter(|o| o.0 != UNKNOWN).collect();
+        order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
         order
             .into_iter()
             .take(CODE_ROWS)
-            .map(|(&i, s)| {
-                let (function, module, file, line) = name(i);
-                CodePart {
-                    function,
-                    module,
-                    file,
-                    line,
-                    accesses: s.starts,
-                    share: pct(s.starts, all),
-                    distance_mean: mean(s.reuse.distance, s.reuse.reuses),
-                    distance_max: (s.reuse.reuses > 0).then_some(s.reuse.distance_max),
-                }
+            .map(|(number, accesses)| {
+                let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
+                ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, all) }
             })
             .collect()
     }
@@ -315,7 +362,7 @@ mod tests {
 
     fn entry(address: u64, starts: u64, group: u32, distance: u64) -> BlockEntry {
         let reuse = GroupReuse { reuses: starts - 1, firsts: 1, distance: distance * (starts - 1), distance_max: distance, interval: starts - 1 };
-        BlockEntry { block: address >> 6, space: 0, group, starts, reuse }
+        BlockEntry { block: address >> 6, space: 0, group, object: 0, starts, reuse }
     }
 
     /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
@@ -329,7 +376,7 @@ mod tests {
 
     #[test]
     fn hot_runs_of_pages_are_found_and_cold_ones_left_out() {
-        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 10.0);
+        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 10.0, STOP, None);
         assert_eq!(tree.root.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
@@ -344,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_share_of_a_region_must_reach_tau() {
-        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 50.0);
+        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 50.0, STOP, None);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves.len(), 1);
@@ -353,10 +400,10 @@ mod tests {
 
     #[test]
     fn nothing_and_the_ends_of_the_address_space_are_fine() {
-        let tree = zoom(&[], &[], &CodeMap::new(), 6, 10.0);
+        let tree = zoom(&[], &[], &CodeMap::new(), 6, 10.0, STOP, None);
         assert_eq!((tree.root.accesses, tree.root.children.len(), tree.worst), (0, 0, None));
         let ends = [entry(0, 5, 1, 1), entry(u64::MAX, 5, 1, 1)];
-        let tree = zoom(&ends, &[1], &CodeMap::new(), 6, 10.0);
+        let tree = zoom(&ends, &[1], &CodeMap::new(), 6, 10.0, STOP, None);
         assert_eq!(tree.root.children.len(), 2);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
@@ -364,7 +411,7 @@ mod tests {
         // Blocks of one byte and of a gigabyte.
         for shift in [0, 30] {
             let entries = [BlockEntry { block: u64::MAX >> shift, ..entry(0, 5, 1, 1) }];
-            assert_eq!(zoom(&entries, &[1], &CodeMap::new(), shift, 10.0).root.children.len(), 1);
+            assert_eq!(zoom(&entries, &[1], &CodeMap::new(), shift, 10.0, STOP, None).root.children.len(), 1);
         }
     }
 
@@ -372,7 +419,7 @@ mod tests {
     fn address_spaces_are_never_one_region() {
         let mut all = entries();
         all.extend(entries().into_iter().map(|e| BlockEntry { space: 1, ..e }));
-        let tree = zoom(&all, &[10, 20], &CodeMap::new(), 6, 10.0);
+        let tree = zoom(&all, &[10, 20], &CodeMap::new(), 6, 10.0, STOP, None);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves.iter().map(|r| r.process).collect::<Vec<_>>(), [Some(10), Some(10), Some(20), Some(20)]);

@@ -1,5 +1,6 @@
 //! Multi-resolution views: when ([`time`]) and where in memory ([`location`]) locality is worst.
 
+pub mod heat;
 pub mod location;
 pub mod time;
 

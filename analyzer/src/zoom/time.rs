@@ -16,10 +16,12 @@
 use super::{FunctionPart, bucket_counts, top_functions};
 use crate::code::CodeMap;
 use crate::engine::{Options, SampleInfo, Source, analyse};
+use crate::estimate::{Blocks, Design, Estimate, footprint};
+use crate::incidence::Incidence;
 use crate::metrics::{Counts, Metrics};
 use crate::rows::Chunk;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Children per node, at most.
 pub const FANOUT: usize = 8;
@@ -69,9 +71,15 @@ pub struct Node {
     /// Metrics.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// ρ·F, for nodes of several samples.
+    /// Estimate of the footprint of the interval, for nodes of several samples.
     #[serde(rename = "F_hat")]
     pub footprint_estimate: Option<f64>,
+    /// Ends of its 95 % interval.
+    #[serde(rename = "F_lo")]
+    pub footprint_lo: Option<f64>,
+    /// See `F_lo`.
+    #[serde(rename = "F_hi")]
+    pub footprint_hi: Option<f64>,
     /// Whether F and D are exact for the node (inside one sample) or F is counted over samples with gaps.
     pub exact: bool,
     /// Whether it has enough loads to be zoomed into.
@@ -97,9 +105,41 @@ pub struct TimeZoom {
 
 /// Part of the run that a node stands for: samples, or a range of loads of one sample.
 #[derive(Clone, Debug)]
-enum Extent {
+pub(super) enum Extent {
     Samples(Vec<usize>),
     Loads(usize, std::ops::Range<u64>),
+    /// Parts of several samples.
+    Parts(Vec<(usize, std::ops::Range<u64>)>),
+}
+
+/// Which part of the run to look at, and which way down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Only samples that end after this time, nanoseconds after the first sample's start.
+    pub from_ns: Option<u64>,
+    /// Only samples that start before this time.
+    pub to_ns: Option<u64>,
+    /// Numbers of children on the way down; behind them the way goes to the worst.
+    pub node: Vec<usize>,
+}
+
+impl Look {
+    /// Reads a node's id: `0.3.2`.
+    pub fn path(id: &str) -> Result<Vec<usize>, String> {
+        let number = |part: &str| part.parse::<usize>().ok().filter(|&n| n < FANOUT);
+        id.split('.').map(number).collect::<Option<Vec<usize>>>().ok_or_else(|| format!("{id:?} is not the id of a node; ids look like 0.3.2"))
+    }
+}
+
+/// Samples with loads in the range to look at, by start time.
+pub(super) fn by_time(samples: &[SampleInfo], look: &Look) -> Vec<usize> {
+    let begin = samples.iter().filter(|s| s.loads > 0).map(|s| s.first_time).min().unwrap_or(0);
+    let inside = |s: &SampleInfo| {
+        look.from_ns.is_none_or(|from| s.last_time - begin.min(s.last_time) >= from) && look.to_ns.is_none_or(|to| s.first_time - begin.min(s.first_time) <= to)
+    };
+    let mut order: Vec<usize> = (0..samples.len()).filter(|&s| samples[s].loads > 0 && inside(&samples[s])).collect();
+    order.sort_by_key(|&s| (samples[s].first_time, s));
+    order
 }
 
 /// Cuts `n` things into at most [`FANOUT`] runs of nearly equal length.
@@ -109,6 +149,15 @@ fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
 }
 
 impl Extent {
+    /// The samples that it has something of.
+    pub(super) fn samples(&self) -> Vec<usize> {
+        match self {
+            Extent::Samples(list) => list.clone(),
+            Extent::Loads(sample, _) => vec![*sample],
+            Extent::Parts(parts) => parts.iter().map(|p| p.0).collect(),
+        }
+    }
+
     fn divide(&self, samples: &[SampleInfo]) -> Vec<Extent> {
         match self {
             Extent::Samples(list) if list.len() > 1 => {
@@ -127,12 +176,13 @@ impl Extent {
                 let at = |i: u64| range.start + (u128::from(length) * u128::from(i) / u128::from(parts)) as u64;
                 (0..parts).map(|i| Extent::Loads(*sample, at(i)..at(i + 1))).collect()
             }
+            Extent::Parts(_) => Vec::new(),
         }
     }
 }
 
 /// The rows of some extents: those of extent k are in bucket k.
-struct Chosen<'a> {
+pub(super) struct Chosen<'a> {
     source: &'a dyn Source,
     pieces: Vec<usize>,
     /// By sample identity: its buckets, as (loads of the sample, bucket), ascending.
@@ -149,7 +199,7 @@ struct Wanted {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(source: &'a dyn Source, samples: &[SampleInfo], extents: &[Extent]) -> Chosen<'a> {
+    pub(super) fn new(source: &'a dyn Source, samples: &[SampleInfo], extents: &[Extent]) -> Chosen<'a> {
         let mut pieces = Vec::new();
         let mut wanted: HashMap<(u32, u32, u32), Wanted> = HashMap::new();
         let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32| {
@@ -171,6 +221,7 @@ impl<'a> Chosen<'a> {
             match extent {
                 Extent::Samples(list) => list.iter().for_each(|&s| want(s, 0..u64::MAX, bucket as u32)),
                 Extent::Loads(sample, range) => want(*sample, range.clone(), bucket as u32),
+                Extent::Parts(parts) => parts.iter().filter(|p| !p.1.is_empty()).for_each(|(s, r)| want(*s, r.clone(), bucket as u32)),
             }
         }
         pieces.sort_unstable();
@@ -230,12 +281,16 @@ impl Chosen<'_> {
     }
 }
 
+/// The footprint of the interval that samples stand for.
+fn estimated(marks: &Incidence, samples: &[SampleInfo], list: &[usize], counts: &Counts, rho: f64) -> Estimate {
+    let chosen: HashSet<u32> = list.iter().map(|&s| samples[s].sample).collect();
+    let blocks = Blocks::chosen(marks, 0, |m| chosen.contains(&m.sample));
+    footprint(&blocks.blocks, Design::new(rho, list.len() as u64), marks.scale(), counts.footprint)
+}
+
 /// Describes an extent.
-fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>) -> Node {
-    let list: &[usize] = match extent {
-        Extent::Samples(list) => list,
-        Extent::Loads(sample, _) => std::slice::from_ref(sample),
-    };
+fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>, marks: &Incidence) -> Node {
+    let list = &extent.samples()[..];
     let infos = || list.iter().filter_map(|&s| samples.get(s));
     let common = |of: fn(&SampleInfo) -> u32| {
         let mut values = infos().map(of);
@@ -244,10 +299,14 @@ fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, al
     };
     let (kind, exact) = match extent {
         Extent::Loads(..) => (Kind::Window, true),
+        Extent::Parts(_) => (Kind::Interval, false),
         Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
         Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
         Extent::Samples(_) => (Kind::Interval, false),
     };
+    // Without marks (a complete trace) everything has been seen.
+    let known = !marks.spaces().iter().all(Vec::is_empty);
+    let hat = rho.filter(|_| !exact).map(|rho| if known { estimated(marks, samples, list, counts, rho) } else { Estimate::exact(counts.footprint as f64 * rho) });
     Node {
         kind: if id.is_empty() { Kind::Run } else { kind },
         id,
@@ -260,7 +319,9 @@ fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, al
         first_load: if let Extent::Loads(_, range) = extent { Some(range.start) } else { None },
         share: (all > 0).then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
         metrics: counts.metrics(),
-        footprint_estimate: if exact { None } else { rho.map(|r| r * counts.footprint as f64) },
+        footprint_estimate: hat.map(|e| e.value),
+        footprint_lo: hat.map(|e| e.lo),
+        footprint_hi: hat.map(|e| e.hi),
         exact,
         hot: false,
         on_path: false,
@@ -290,21 +351,27 @@ pub fn zoom(
     source: &dyn Source,
     options: Options,
     code: &CodeMap,
-    samples: &[SampleInfo],
+    (samples, marks): (&[SampleInfo], &Incidence),
     (whole, functions): (&Counts, &[Counts]),
     rho: Option<f64>,
+    look: &Look,
 ) -> TimeZoom {
-    let mut order: Vec<usize> = (0..samples.len()).filter(|&s| samples[s].loads > 0).collect();
-    order.sort_by_key(|&s| (samples[s].first_time, s));
     let all = whole.accesses + whole.implied;
-    let mut extent = Extent::Samples(order);
-    let mut root = node(String::new(), &extent, samples, whole, all, rho);
+    let mut extent = Extent::Samples(by_time(samples, look));
+    let options = Options { blocks: false, windows: false, samples: false, incidence: false, ..options };
+    // A part of the run has its own counts.
+    let part = (look.from_ns.is_some() || look.to_ns.is_some()).then(|| {
+        let chosen = Chosen::new(source, samples, std::slice::from_ref(&extent));
+        analyse(&chosen, options, &|_| ()).buckets.first().map(|b| bucket_counts(b, code)).unwrap_or_default()
+    });
+    let (whole, functions) = part.as_ref().map_or((whole, functions), |p| (&p.0, &p.1[..]));
+    let mut root = node(String::new(), &extent, samples, whole, all, rho, marks);
     root.hot = all > 0;
     root.on_path = true;
     root.functions = top_functions(whole, functions, code, FUNCTIONS);
     let mut path = Vec::new();
     let mut at = &mut root;
-    let options = Options { blocks: false, windows: false, samples: false, ..options };
+    let mut way = look.node.iter();
     loop {
         let extents = extent.divide(samples);
         if extents.is_empty() {
@@ -319,8 +386,9 @@ pub fn zoom(
             .collect();
         let id = |k: usize| if at.id.is_empty() { k.to_string() } else { format!("{}.{k}", at.id) };
         let mut children: Vec<Node> =
-            extents.iter().zip(&counted).enumerate().map(|(k, (e, c))| node(id(k), e, samples, &c.0, all, rho)).collect();
-        let chosen = worst(&mut children);
+            extents.iter().zip(&counted).enumerate().map(|(k, (e, c))| node(id(k), e, samples, &c.0, all, rho, marks)).collect();
+        let worst = worst(&mut children);
+        let chosen = way.next().copied().map(|k| k.min(children.len() - 1)).or(worst);
         at.children = children;
         let Some(next) = chosen else { break };
         at = &mut at.children[next];

@@ -1,0 +1,221 @@
+//! Estimates of what sampling hides, with 95 % intervals.
+//!
+//! **Footprint.** A run is a population of windows of which a share q = 1/ρ was sampled, without replacement. Call f1 (f2) the number of
+//! addresses that exactly one (two) of the T sampled windows has seen. The number of addresses that no sampled window has seen is estimated by
+//!
+//! > f0 = f1 / (y + q/(1−q)), y = 2·T/(T−1)·f2/f1
+//!
+//! (Chao and Lin, *Nonparametric lower bounds for species richness and shared species richness under sampling without
+//! replacement*, Biometrics 2012, for incidence data), and F_hat = F + f0. Why this one: it is exact in expectation where all addresses occur in the same
+//! number of windows, whatever that number is (loops over data), and a lower bound where they do not, so it does not overestimate; without overlap
+//! between samples (f2 = 0) it is ρ·F, the report's estimator, which it never exceeds; and it goes to F as q goes to 1. Good–Turing coverage and the plain Chao
+//! estimator lack the second and third property, and footprint theory needs reuse intervals of all lengths, of which samples hide most.
+//!
+//! Four refinements. *Chance*: addresses that are used at random occur in a Poisson number of windows, for which f0 = f1/y·(1 − exp(−y·(1−q)/q)), with the same
+//! limits; the two are mixed by the share of addresses that Irregular loads touch. *Clusters*: addresses of one window are seen together, so that what counts as
+//! independent evidence are coincidences of windows, not of addresses; bias correction and intervals use the effective number of those. *Strata*: addresses that are used
+//! alike lie together; the address range is cut where both sides have enough evidence and differ in it, and each part is estimated by itself, which tightens the lower
+//! bound. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), and the share of chance is
+//! uncertain; all go through the formula, strata add up in quadrature.
+//!
+//! **Totals and means** (A, D): samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
+
+use crate::totals::{REPLICATES, RepSums};
+use serde::Serialize;
+
+mod footprint;
+mod growth;
+mod targets;
+
+pub use footprint::{Block, footprint};
+pub use growth::{Curve, CurvePoint, curve};
+pub use targets::{Blocks, Grouped};
+
+/// Quantile of the normal distribution for 95 %.
+const Z: f64 = 1.959_964;
+
+/// How the samples were taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Design {
+    /// Share of the run that was sampled: 1/ρ.
+    pub share: f64,
+    /// Samples.
+    pub samples: u64,
+}
+
+impl Design {
+    /// From the sample ratio.
+    pub fn new(rho: f64, samples: u64) -> Design {
+        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples }
+    }
+
+    /// Whether everything was seen.
+    pub fn complete(&self) -> bool {
+        self.share >= 1.0 - 1e-9
+    }
+}
+
+/// An estimate and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}
+
+impl Estimate {
+    /// Something that is known.
+    pub fn exact(value: f64) -> Estimate {
+        Estimate { value, lo: value, hi: value }
+    }
+
+    /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
+    pub fn vague(&self) -> bool {
+        !(self.hi <= 2.0 * self.lo)
+    }
+}
+
+/// Bounds of the mean of a Poisson variable of which `n` were observed, 95 % (Garwood, by the approximation of Wilson and Hilferty).
+fn poisson_bounds(n: f64) -> (f64, f64) {
+    let low = if n < 0.5 { 0.0 } else { n * (1.0 - 1.0 / (9.0 * n) - Z / (3.0 * n.sqrt())).max(0.0).powi(3) };
+    let m = n + 1.0;
+    (low, m * (1.0 - 1.0 / (9.0 * m) + Z / (3.0 * m.sqrt())).powi(3))
+}
+
+/// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
+fn student(degrees: f64) -> f64 {
+    let n = degrees.max(1.0);
+    let g1 = (Z.powi(3) + Z) / 4.0;
+    let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
+    let g3 = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;
+    Z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
+}
+
+/// Delete-a-group jackknife over replicates. `sums` are the statistic's sums by replicate, `samples` the samples of each replicate;
+/// `of` computes it from sums and from the share of all samples that they stand for. `None` with fewer than four replicates in use.
+fn jackknife(
+    sums: &[RepSums; REPLICATES],
+    samples: &[u64; REPLICATES],
+    share: f64,
+    of: impl Fn(&RepSums, f64) -> Option<f64>,
+) -> Option<(f64, f64, f64)> {
+    let mut all = RepSums::default();
+    sums.iter().for_each(|s| all.merge(s));
+    let total: u64 = samples.iter().sum();
+    let value = of(&all, 1.0)?;
+    let used: Vec<usize> = (0..REPLICATES).filter(|&r| samples[r] > 0).collect();
+    let mut without = Vec::with_capacity(used.len());
+    for &r in &used {
+        let rest = RepSums {
+            touches: all.touches - sums[r].touches,
+            reuses: all.reuses - sums[r].reuses,
+            distance: all.distance - sums[r].distance,
+            samples: all.samples - sums[r].samples,
+        };
+        if total > samples[r]
+            && let Some(value) = of(&rest, (total - samples[r]) as f64 / total as f64)
+        {
+            without.push(value);
+        }
+    }
+    let n = without.len() as f64;
+    if n < 4.0 || without.len() < used.len() {
+        return None;
+    }
+    let mean = without.iter().sum::<f64>() / n;
+    let variance = (n - 1.0) / n * without.iter().map(|x| (x - mean).powi(2)).sum::<f64>() * (1.0 - share).max(0.0);
+    let half = student(n - 1.0) * variance.sqrt();
+    Some((value, value - half, value + half))
+}
+
+/// The loads that a group of code has executed in the whole run. `observed` are its recorded and implied loads.
+pub fn executed(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], design: Design, observed: u64) -> Option<Estimate> {
+    let observed = observed as f64;
+    if design.complete() {
+        return Some(Estimate::exact(observed));
+    }
+    let (value, lo, hi) = jackknife(sums, samples, design.share, |s, part| Some(s.touches as f64 / part))?;
+    if value == 0.0 {
+        return None;
+    }
+    let scale = observed / design.share / value;
+    Some(Estimate { value: value * scale, lo: (lo * scale).max(observed), hi: hi * scale })
+}
+
+/// Mean D of a group of code.
+pub fn distance(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
+    let mean = |s: &RepSums, _| (s.reuses > 0).then(|| s.distance as f64 / s.reuses as f64);
+    if design.complete() {
+        let mut all = RepSums::default();
+        sums.iter().for_each(|s| all.merge(s));
+        return mean(&all, 1.0).map(Estimate::exact);
+    }
+    let (value, lo, hi) = jackknife(sums, samples, design.share, mean)?;
+    Some(Estimate { value, lo: lo.max(0.0), hi })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poisson_bounds_are_garwoods() {
+        // Tables of exact limits: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 → (81.36, 121.63).
+        for (n, low, high) in [(0.0, 0.0, 3.69), (5.0, 1.62, 11.67), (20.0, 12.22, 30.89), (100.0, 81.36, 121.63)] {
+            let (l, h) = poisson_bounds(n);
+            assert!((l - low).abs() < 0.03 && (h - high).abs() < 0.03, "{n}: {l} to {h}");
+        }
+    }
+
+    #[test]
+    fn student_quantiles_agree_with_tables() {
+        for (degrees, t) in [(3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (31.0, 2.040)] {
+            assert!((student(degrees) - t).abs() < 0.03 * t, "{degrees}: {}", student(degrees));
+        }
+    }
+
+    /// Intervals of a total and of a ratio cover the truth in about 95 of 100 cases.
+    #[test]
+    fn jackknife_intervals_cover_the_truth() {
+        let mut state = 77u64;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        let (mut totals, mut means) = (0, 0);
+        let cases = 600;
+        for _ in 0..cases {
+            // 200 samples of a population in which a sample has k touches with mean 30 and D depends on k.
+            let mut sums = [RepSums::default(); REPLICATES];
+            let mut samples = [0u64; REPLICATES];
+            for sample in 0..200u32 {
+                let class = crate::totals::replicate(sample);
+                let touches = if random() < 0.5 { 0 } else { (random() * 120.0) as u64 };
+                let reuses = touches / 2;
+                let distance = reuses * ((random() * 20.0) as u64 + touches / 10);
+                sums[class].merge(&RepSums { touches, reuses, distance, samples: 1 });
+                samples[class] += 1;
+            }
+            let design = Design::new(1000.0, 200);
+            let observed = sums.iter().map(|s| s.touches).sum();
+            let total = executed(&sums, &samples, design, observed).unwrap();
+            let truth = 0.5 * 59.5 * 200.0 * 1000.0;
+            totals += u32::from(total.lo <= truth && truth <= total.hi);
+            let mean = distance(&sums, &samples, design).unwrap();
+            // E[reuses · (9.5 + touches / 10)] / E[reuses] over touches 0 to 119.
+            let (mut d, mut r) = (0.0, 0.0);
+            for touches in 0..120u64 {
+                d += (touches / 2) as f64 * (9.5 + (touches / 10) as f64);
+                r += (touches / 2) as f64;
+            }
+            means += u32::from(mean.lo <= d / r && d / r <= mean.hi);
+        }
+        for (name, hits) in [("total", totals), ("mean", means)] {
+            let rate = f64::from(hits) / f64::from(cases);
+            assert!((0.91..=0.99).contains(&rate), "{name}: {rate}");
+        }
+    }
+}

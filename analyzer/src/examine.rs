@@ -1,0 +1,117 @@
+//! From an opened trace and the options to the whole result.
+
+use crate::diagnose::diagnose;
+use crate::engine::{Options, analyse_objects};
+use crate::hats::Estimator;
+use crate::input::{ColumnSet, Trace};
+use crate::objects::{Resolver, read, table};
+use crate::partial::{Partial, PartialError};
+use crate::report::{Analysis, build};
+use crate::zoom::time::Look;
+use crate::zoom::{bucket_counts, heat, location, time};
+use std::sync::Arc;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    /// The trees and the heat map.
+    pub zoom: bool,
+    /// The table of objects.
+    pub objects: bool,
+    /// Bytes of a block of reuse distance, a power of two.
+    pub block: u64,
+    /// τ of the location zoom, percent.
+    pub tau: f64,
+    /// Page size at which the location zoom ends.
+    pub stop: u64,
+    /// Estimator of footprints.
+    pub estimator: Estimator,
+    /// Part of the run for the time zoom.
+    pub look: Look,
+}
+
+/// The first pass alone, to be written and merged later.
+pub fn partial(trace: Trace, block: u64, progress: &(dyn Fn(u64) + Sync)) -> Partial {
+    let full = trace.manifest.mode == "full";
+    let options = Options {
+        samples: !full,
+        incidence: !full,
+        sites: trace.code.site_pieces().len() as u32,
+        ..Options::new(block.trailing_zeros())
+    };
+    let source = trace.source(ColumnSet::default());
+    let outcome = analyse_objects(&*source, options, None, progress);
+    let mut warnings = trace.warnings.clone();
+    warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
+    warnings.extend(source.notes());
+    drop(source);
+    Partial { manifest: trace.manifest, code: trace.code, outcome, block, warnings }
+}
+
+/// Partial results, merged.
+pub fn merge_all(paths: &[std::path::PathBuf]) -> Result<Partial, PartialError> {
+    let mut all: Option<Partial> = None;
+    for path in paths {
+        let next = Partial::read(path)?;
+        match &mut all {
+            None => all = Some(next),
+            Some(all) => all.merge(next).map_err(|cause| PartialError { path: path.display().to_string(), cause })?,
+        }
+    }
+    all.ok_or_else(|| PartialError { path: "--merge".into(), cause: "no partial results were given".into() })
+}
+
+/// The tables of a partial result.
+pub fn tables_of(partial: &Partial, estimator: Estimator) -> Analysis {
+    let mut analysis = build(&partial.manifest, &partial.code, &partial.outcome, partial.block, estimator, partial.warnings.clone());
+    analysis.diagnoses = diagnose(&analysis);
+    analysis
+}
+
+/// The analysis, and the damage that it met. `progress` is told the rows done.
+pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + Sync)) -> (Analysis, Vec<String>) {
+    let sampled = trace.manifest.mode != "full";
+    let by_block = questions.zoom || questions.objects;
+    let source = trace.source(ColumnSet { time: by_block });
+    let source = &*source;
+    let mut damage = Vec::new();
+    let objects: Option<Arc<Resolver>> = if by_block {
+        read(&trace.folder).unwrap_or_else(|sentence| {
+            damage.push(sentence);
+            None
+        })
+    } else {
+        None
+    }
+    .map(Arc::new);
+    let options = Options {
+        blocks: by_block,
+        samples: questions.zoom || sampled,
+        incidence: sampled,
+        sites: trace.code.site_pieces().len() as u32,
+        ..Options::new(questions.block.trailing_zeros())
+    };
+    let outcome = analyse_objects(source, options, objects.clone(), progress);
+    damage.extend(outcome.damage.iter().cloned());
+    let mut warnings = trace.warnings.clone();
+    warnings.extend(trace.damage.iter().chain(&damage).cloned());
+    warnings.extend(source.notes());
+    let mut analysis = build(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
+    if by_block {
+        let bucket = &outcome.buckets[0];
+        let entries = bucket.reuse.blocks.as_ref().map(|b| b.entries()).unwrap_or_default();
+        if let Some(objects) = &objects {
+            analysis.objects = table(&entries, &outcome.spaces, objects, &trace.code, options.block_shift);
+        }
+        if questions.zoom {
+            let counts = bucket_counts(bucket, &trace.code);
+            let regions = location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, questions.tau, questions.stop, objects.as_deref());
+            analysis.heat_map = heat::map(source, options, &outcome.samples, &questions.look, &regions);
+            analysis.location_zoom = Some(regions);
+            let marks = (&outcome.samples[..], &outcome.incidence);
+            analysis.time_zoom = Some(time::zoom(source, options, &trace.code, marks, (&counts.0, &counts.1), analysis.summary.rho, &questions.look));
+        }
+    }
+    analysis.diagnoses = diagnose(&analysis);
+    (analysis, damage)
+}

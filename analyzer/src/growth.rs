@@ -1,0 +1,181 @@
+//! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
+
+use crate::engine::Outcome;
+use crate::estimate::{Blocks, Curve, Design, curve};
+use crate::metrics::{Bin, LogHistogram};
+use crate::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+
+/// Mean footprint of windows of one size, of which most lies between samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the fields are the symbols of docs/mgz-analyze.md")]
+pub struct GrowthRow {
+    /// Window size in loads that have a row when they are recorded.
+    #[serde(rename = "W")]
+    pub size: u64,
+    #[serde(rename = "F_hat")]
+    pub footprint: Option<f64>,
+    #[serde(rename = "F_lo")]
+    pub footprint_lo: Option<f64>,
+    #[serde(rename = "F_hi")]
+    pub footprint_hi: Option<f64>,
+    #[serde(rename = "F_str_hat")]
+    pub strided: Option<f64>,
+    #[serde(rename = "F_irr_hat")]
+    pub irregular: Option<f64>,
+    #[serde(rename = "F_4k_hat")]
+    pub pages: Option<f64>,
+    /// True: counted inside samples; false: estimated.
+    pub measured: bool,
+}
+
+/// Reuse of pages between samples of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InterSample {
+    /// Bytes of a block.
+    pub block: u64,
+    /// Pages of samples that an earlier sample of the thread has seen.
+    pub reuses: u64,
+    /// Pages of samples that none has.
+    pub first_touches: u64,
+    /// Mean number of loads from the one sample to the other.
+    pub interval_mean: Option<f64>,
+    /// Mean number of distinct pages in between, from the footprint of windows of that length.
+    #[serde(rename = "D_mean_hat")]
+    pub distance_mean: Option<f64>,
+    /// The same as the report has it: footprint growth inside samples times the interval.
+    #[serde(rename = "D_memgaze_hat")]
+    pub distance_memgaze: Option<f64>,
+    /// Histogram of the interval.
+    pub interval_hist: Vec<Bin>,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distance_hist: Vec<Bin>,
+}
+
+/// For each sample its thread and its number there, in the order of the trace.
+fn order(outcome: &Outcome) -> HashMap<u32, (u32, u32)> {
+    let mut threads: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
+    let mut order = HashMap::new();
+    for sample in outcome.samples.iter().filter(|s| s.loads > 0) {
+        let number = threads.len() as u32;
+        let (thread, next) = threads.entry((sample.process, sample.thread)).or_insert((number, 0));
+        order.entry(sample.sample).or_insert_with(|| {
+            *next += 1;
+            (*thread, *next - 1)
+        });
+    }
+    order
+}
+
+/// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
+/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
+pub fn resonance(outcome: &Outcome) -> Option<u32> {
+    let order = order(outcome);
+    let blocks = Blocks::new(&outcome.incidence, 0, |_| true);
+    let samples = order.len() as u32;
+    let mut lags: HashMap<u32, u64> = HashMap::new();
+    let mut sightings = 0u64;
+    let mut seen: Vec<(u32, u32)> = Vec::new();
+    for at in 0..blocks.blocks.len() {
+        seen.clear();
+        seen.extend(blocks.samples(at).iter().filter_map(|s| order.get(s)));
+        seen.sort_unstable();
+        sightings += seen.len() as u64;
+        for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0) {
+            *lags.entry(pair[1].1 - pair[0].1).or_default() += 1;
+        }
+    }
+    // Data that is always in use comes again in the next sample: that is not meant.
+    let (&lag, &count) = lags.iter().filter(|(lag, _)| **lag >= 2).max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
+    // What had a partner that far away.
+    let chances = sightings as f64 * f64::from(samples.saturating_sub(lag)) / f64::from(samples.max(1));
+    (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
+}
+
+/// The tables of a sampled trace; nothing for one that is complete.
+pub fn tables(outcome: &Outcome, rho: Option<f64>) -> (Vec<GrowthRow>, Option<InterSample>) {
+    let census = &outcome.census;
+    let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
+    let order = order(outcome);
+    let design = Design::new(rho, census.samples);
+    let mean_rows = census.loads as f64 / census.samples as f64;
+    let period = rho * mean_rows;
+    let scale = outcome.incidence.scale();
+    let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
+        (MIN_LEVEL..=MAX_LEVEL)
+            .map(|level| (level, outcome.windows.sums(level)))
+            .filter(|(_, s)| s.windows > 0)
+            .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
+            .collect()
+    };
+    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &order, (mean_rows, period), shift, design, scale);
+    let class = |class: u32| Blocks::new(&outcome.incidence, 0, move |g| g & 3 == class);
+    let all = make(&inside(|s| s.footprint), &Blocks::new(&outcome.incidence, 0, |_| true), 0);
+    let strided = make(&inside(|s| s.strided), &class(1), 0);
+    let irregular = make(&inside(|s| s.irregular), &class(2), 0);
+    let pages = Blocks::new(&outcome.incidence, PAGE, |_| true);
+    let sightings: u64 = pages.blocks.iter().map(|b| u64::from(b.samples)).sum();
+    let pages_per_sample = sightings as f64 * scale / census.samples as f64;
+    let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], &pages, PAGE);
+    let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
+    let rows = (MIN_LEVEL..63)
+        .map(|level| (1u64 << level) as f64)
+        .take_while(|&size| size <= all.end())
+        .filter_map(|size| {
+            let point = all.at(size)?;
+            Some(GrowthRow {
+                size: size as u64,
+                footprint: Some(point.footprint.value),
+                footprint_lo: Some(point.footprint.lo),
+                footprint_hi: Some(point.footprint.hi),
+                strided: value(&strided, size),
+                irregular: value(&irregular, size),
+                pages: value(&page_curve, size),
+                measured: point.measured,
+            })
+        })
+        .collect();
+    let inter = inter_sample(&pages, &order, period, &page_curve, pages_per_sample / mean_rows);
+    (rows, Some(inter))
+}
+
+/// Reuse of pages between samples: from one sighting to the next in the same thread.
+fn inter_sample(pages: &Blocks, order: &HashMap<u32, (u32, u32)>, period: f64, curve: &Curve, growth: f64) -> InterSample {
+    let (mut reuses, mut first_touches, mut interval_sum, mut distance_sum) = (0u64, 0u64, 0.0, 0.0);
+    let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
+    let mut sightings: Vec<(u32, u32)> = Vec::new();
+    for at in 0..pages.blocks.len() {
+        sightings.clear();
+        sightings.extend(pages.samples(at).iter().filter_map(|s| order.get(s)));
+        sightings.sort_unstable();
+        for of_thread in sightings.chunk_by(|a, b| a.0 == b.0) {
+            first_touches += 1;
+            for pair in of_thread.windows(2) {
+                let interval = f64::from(pair[1].1 - pair[0].1) * period;
+                // Without the page itself.
+                let distance = curve.at(interval.min(curve.end())).map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0));
+                reuses += 1;
+                interval_sum += interval;
+                distance_sum += distance;
+                intervals.add(interval as u64);
+                distances.add(distance as u64);
+            }
+        }
+    }
+    let mean = |sum: f64| (reuses > 0).then(|| sum / reuses as f64);
+    InterSample {
+        block: 1 << PAGE,
+        reuses,
+        first_touches,
+        interval_mean: mean(interval_sum),
+        distance_mean: mean(distance_sum),
+        distance_memgaze: mean(interval_sum * growth),
+        interval_hist: intervals.bins(),
+        distance_hist: distances.bins(),
+    }
+}

@@ -1,0 +1,200 @@
+//! Which samples have seen which addresses: what estimates of the unseen footprint are made of.
+//!
+//! Kept is one mark per (address, code group, sample). To bound memory, only the addresses of some pages are kept
+//! once there are too many marks: those whose page number hashes to a multiple of `2^level` (spatial sampling; all marks of a page are
+//! kept or none, so that the counts of samples per address, line and page stay exact for the pages that are kept).
+
+use crate::reuse::spread;
+use crate::rows::Rows;
+
+/// Marks of one worker, at most.
+const LIMIT: usize = 1 << 20;
+/// Entries of the small cache that drops repetitions.
+const FRONT: usize = 1 << 12;
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+
+/// An address was loaded by a group in a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Start address.
+    pub address: u64,
+    /// See [`crate::code`].
+    pub group: u32,
+    /// Sample.
+    pub sample: u32,
+}
+
+/// The marks.
+#[derive(Clone)]
+pub struct Incidence {
+    /// By address space.
+    spaces: Vec<Vec<Mark>>,
+    front: Vec<(Mark, u32)>,
+    level: u32,
+    used: usize,
+    limit: usize,
+}
+
+impl Default for Incidence {
+    fn default() -> Incidence {
+        Incidence::new(LIMIT)
+    }
+}
+
+#[inline(always)]
+fn kept(address: u64, level: u32) -> bool {
+    // The lowest bits of the product depend on few bits of the page: take from the middle.
+    level == 0 || (spread(address >> PAGE) >> 20) & ((1 << level) - 1) == 0
+}
+
+impl Incidence {
+    /// No marks yet, and at most about `limit` later.
+    pub fn new(limit: usize) -> Incidence {
+        Incidence { spaces: Vec::new(), front: Vec::new(), level: 0, used: 0, limit }
+    }
+
+    /// Adds rows of one sample.
+    pub fn add(&mut self, rows: &Rows<'_>, space: u32, sample: u32) {
+        const NOTHING: Mark = Mark { address: u64::MAX, group: u32::MAX, sample: u32::MAX };
+        if self.front.is_empty() {
+            self.front = vec![(NOTHING, u32::MAX); FRONT];
+        }
+        if self.spaces.len() <= space as usize {
+            self.spaces.resize(space as usize + 1, Vec::new());
+        }
+        let marks = &mut self.spaces[space as usize];
+        let before = marks.len();
+        for (&address, &group) in rows.address.iter().zip(rows.group) {
+            if !kept(address, self.level) {
+                continue;
+            }
+            let mark = Mark { address, group, sample };
+            let front = &mut self.front[(spread(address ^ u64::from(group) << 48) >> (64 - FRONT.trailing_zeros())) as usize];
+            if *front != (mark, space) {
+                *front = (mark, space);
+                marks.push(mark);
+            }
+        }
+        self.used += marks.len() - before;
+        if self.used > self.limit {
+            self.compact();
+        }
+    }
+
+    /// Drops pages until there is room. (Repetitions that the small cache has let through are few; sorting them out here would cost more.)
+    #[cold]
+    fn compact(&mut self) {
+        while self.used > self.limit && self.level < 40 {
+            self.level += 1;
+            self.thin();
+        }
+    }
+
+    fn thin(&mut self) {
+        let level = self.level;
+        self.spaces.iter_mut().for_each(|marks| marks.retain(|m| kept(m.address, level)));
+        self.used = self.spaces.iter().map(Vec::len).sum();
+    }
+
+    fn sort(&mut self) {
+        use rayon::prelude::*;
+        for marks in &mut self.spaces {
+            marks.par_sort_unstable();
+            marks.dedup();
+        }
+        self.used = self.spaces.iter().map(Vec::len).sum();
+    }
+
+    /// All marks of several, each once, sorted by address, group, sample in each address space.
+    pub fn fold(parts: Vec<Incidence>) -> Incidence {
+        let level = parts.iter().map(|p| p.level).max().unwrap_or(0);
+        let mut all = Incidence { level, ..Incidence::default() };
+        for part in parts {
+            if all.spaces.len() < part.spaces.len() {
+                all.spaces.resize(part.spaces.len(), Vec::new());
+            }
+            for (mine, theirs) in all.spaces.iter_mut().zip(part.spaces) {
+                if mine.is_empty() {
+                    *mine = theirs;
+                } else {
+                    mine.extend(theirs);
+                }
+            }
+        }
+        all.thin();
+        all.sort();
+        all.compact();
+        all
+    }
+
+    /// Marks by address space, sorted after [`Incidence::fold`].
+    pub fn spaces(&self) -> &[Vec<Mark>] {
+        &self.spaces
+    }
+
+    /// Of how many pages one was kept.
+    pub fn scale(&self) -> f64 {
+        (1u64 << self.level) as f64
+    }
+
+    /// Log2 of [`Incidence::scale`].
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// One more than the greatest sample.
+    pub fn samples_end(&self) -> u32 {
+        self.spaces.iter().flatten().map(|m| m.sample.saturating_add(1)).max().unwrap_or(0)
+    }
+
+    /// Marks that were stored before.
+    pub fn from_parts(spaces: Vec<Vec<Mark>>, level: u32) -> Incidence {
+        let used = spaces.iter().map(Vec::len).sum();
+        Incidence { spaces, level, used, ..Incidence::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fed(limit: usize, accesses: &[(u64, u32, u32)]) -> Incidence {
+        let mut incidence = Incidence::new(limit);
+        for &(address, group, sample) in accesses {
+            incidence.add(&Rows { address: &[address], size: &[8], group: &[group], implied: &[0] }, 0, sample);
+        }
+        incidence
+    }
+
+    #[test]
+    fn each_mark_is_kept_once_and_parts_fold_to_the_whole() {
+        let mut random = 1u64;
+        let accesses: Vec<(u64, u32, u32)> = (0..20_000u32)
+            .map(|i| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                ((random >> 40) % 3000 * 8, (random >> 33) as u32 % 3, i / 1000)
+            })
+            .collect();
+        let mut expected: Vec<Mark> = accesses.iter().map(|&(address, group, sample)| Mark { address, group, sample }).collect();
+        expected.sort();
+        expected.dedup();
+        let whole = Incidence::fold(vec![fed(usize::MAX, &accesses)]);
+        assert_eq!(whole.spaces(), std::slice::from_ref(&expected));
+        let (a, b) = accesses.split_at(7777);
+        assert_eq!(Incidence::fold(vec![fed(usize::MAX, a), fed(usize::MAX, b)]).spaces(), [expected]);
+    }
+
+    #[test]
+    fn few_pages_are_kept_whole_when_there_are_too_many_marks() {
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64).map(|i| (i * 512, 1, (i / 1000) as u32)).collect();
+        let thin = Incidence::fold(vec![fed(10_000, &accesses)]);
+        assert!(thin.level() > 0);
+        let marks = &thin.spaces()[0];
+        assert!(marks.len() <= 10_000 && marks.len() > 2_000, "{}", marks.len());
+        // Eight addresses a page: all or none.
+        assert!(marks.chunk_by(|a, b| a.address >> 12 == b.address >> 12).all(|page| page.len() == 8));
+        let estimate = marks.len() as f64 * thin.scale();
+        assert!((estimate / 400_000.0 - 1.0).abs() < 0.15, "{estimate}");
+    }
+}

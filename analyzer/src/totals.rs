@@ -1,0 +1,355 @@
+//! Sums of the reuse stage: by group, by replicate, by window size, by block.
+//!
+//! *Replicates*: samples are dealt to [`REPLICATES`] classes by their number. Sums by group and replicate are what
+//! error bars are made of ([`crate::estimate`]): leaving one class of samples out after the other shows how much a
+//! result depends on which samples happened to be taken. They add up over any set of groups, so that rows of
+//! functions, lines and the whole get intervals from the same sums.
+
+use crate::histogram::Histogram;
+use crate::metrics::LogHistogram;
+use crate::objects::{NOBODY, Resolver};
+use crate::reuse::{ReuseEngine, ReuseSink};
+use crate::rows::Rows;
+use crate::windows::Levels;
+use std::sync::Arc;
+
+/// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
+pub const REUSE_LEVELS: usize = 40;
+/// Classes of samples.
+pub const REPLICATES: usize = 32;
+
+/// The replicate of a sample.
+#[inline(always)]
+pub fn replicate(sample: u32) -> usize {
+    // Samples are numbered in the order of time: a multiplicative hash keeps periods of the program out.
+    (sample.wrapping_mul(0x9e37_79b9) >> (32 - REPLICATES.trailing_zeros())) as usize
+}
+
+/// Reuse counts of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupReuse {
+    /// Touches that are reuses.
+    pub reuses: u64,
+    /// First touches.
+    pub firsts: u64,
+    /// Sum of D.
+    pub distance: u64,
+    /// Greatest D.
+    pub distance_max: u64,
+    /// Sum of intervals.
+    pub interval: u64,
+}
+
+impl GroupReuse {
+    /// Adds another one.
+    #[inline(always)]
+    pub fn merge(&mut self, other: &GroupReuse) {
+        self.reuses += other.reuses;
+        self.firsts += other.firsts;
+        self.distance += other.distance;
+        self.distance_max = self.distance_max.max(other.distance_max);
+        self.interval += other.interval;
+    }
+}
+
+/// Sums over the samples of one replicate, of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepSums {
+    /// Touches.
+    pub touches: u64,
+    /// Touches that are reuses.
+    pub reuses: u64,
+    /// Sum of D.
+    pub distance: u64,
+    /// Samples in which the group has touches.
+    pub samples: u64,
+}
+
+impl RepSums {
+    /// Adds another one.
+    pub fn merge(&mut self, other: &RepSums) {
+        self.touches += other.touches;
+        self.reuses += other.reuses;
+        self.distance += other.distance;
+        self.samples += other.samples;
+    }
+}
+
+/// Reuse inside samples, summed.
+pub struct ReuseTotals {
+    /// By group.
+    pub groups: Vec<GroupReuse>,
+    /// By group and replicate.
+    pub replicates: Vec<Option<Box<[RepSums; REPLICATES]>>>,
+    /// Samples of each replicate.
+    pub samples: [u64; REPLICATES],
+    /// D by group.
+    pub distances: Vec<Histogram>,
+    /// Intervals.
+    pub intervals: LogHistogram,
+    /// By window size: number of reuses, sum of D.
+    pub levels: Levels<2>,
+    /// By block, if asked for.
+    pub blocks: Option<crate::blocks::BlockTable>,
+}
+
+impl ReuseTotals {
+    pub(crate) fn new(blocks: bool) -> ReuseTotals {
+        ReuseTotals {
+            groups: Vec::new(),
+            replicates: Vec::new(),
+            samples: [0; REPLICATES],
+            distances: Vec::new(),
+            intervals: LogHistogram::default(),
+            levels: Levels::new(REUSE_LEVELS),
+            blocks: blocks.then(crate::blocks::BlockTable::new),
+        }
+    }
+
+    /// Makes room for groups below `groups`.
+    pub(crate) fn reserve(&mut self, groups: usize) {
+        if self.groups.len() < groups {
+            self.groups.resize(groups, GroupReuse::default());
+            self.replicates.resize(groups, None);
+            self.distances.resize(groups, Histogram::default());
+        }
+    }
+
+    /// D of all groups together.
+    pub fn all_distances(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.distances.iter().for_each(|d| all.merge(d));
+        all
+    }
+
+    /// Adds what another one has.
+    pub fn merge(&mut self, other: ReuseTotals) {
+        self.reserve(other.groups.len());
+        for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.replicates.iter_mut().zip(&other.replicates) {
+            if let Some(theirs) = theirs {
+                let mine = mine.get_or_insert_default();
+                mine.iter_mut().zip(theirs.iter()).for_each(|(a, b)| a.merge(b));
+            }
+        }
+        self.samples.iter_mut().zip(other.samples).for_each(|(a, b)| *a += b);
+        for (mine, theirs) in self.distances.iter_mut().zip(&other.distances) {
+            mine.merge(theirs);
+        }
+        self.intervals.merge(&other.intervals);
+        self.levels.merge(&other.levels);
+        match (&mut self.blocks, other.blocks) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (None, theirs) => self.blocks = theirs,
+            _ => {}
+        }
+    }
+}
+
+/// What a group did in the current sample.
+#[derive(Clone, Default)]
+struct Scratch {
+    reuse: GroupReuse,
+    distances: Histogram,
+}
+
+/// The reuse stage of one sample.
+pub(crate) struct SampleReuse {
+    engine: ReuseEngine,
+    levels: Levels<2>,
+    intervals: LogHistogram,
+    /// By group; those that the sample has not touched are zero.
+    groups: Vec<Scratch>,
+    touched: Vec<u32>,
+    sample: u32,
+    /// Rows of the sample so far.
+    rows: u64,
+    started: bool,
+}
+
+impl SampleReuse {
+    pub(crate) fn new(shift: u32) -> SampleReuse {
+        SampleReuse {
+            engine: ReuseEngine::new(shift),
+            levels: Levels::new(REUSE_LEVELS),
+            intervals: LogHistogram::default(),
+            groups: Vec::new(),
+            touched: Vec::new(),
+            sample: 0,
+            rows: 0,
+            started: false,
+        }
+    }
+
+    /// Starts a sample; the one before counts.
+    pub(crate) fn begin(&mut self, sample: u32, totals: &mut ReuseTotals) {
+        self.flush(totals);
+        self.engine.begin();
+        self.levels.begin();
+        self.sample = sample;
+        self.rows = 0;
+        self.started = true;
+    }
+
+    /// Feeds the next rows of the sample.
+    pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &Place, totals: &mut ReuseTotals) {
+        let groups = 1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize;
+        if self.groups.len() < groups {
+            self.groups.resize(groups, Scratch::default());
+        }
+        let (groups, touched) = (&mut self.groups[..], &mut self.touched);
+        let (levels, intervals) = (&mut self.levels, &mut self.intervals);
+        match &mut totals.blocks {
+            Some(blocks) => {
+                let blocks = BlockSink { blocks, place, rows, before: self.rows, started: None, last: (u64::MAX, 0) };
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: blocks });
+            }
+            None => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: () }),
+        }
+        self.rows += rows.len() as u64;
+    }
+
+    /// Adds what the sample had to the totals.
+    fn flush(&mut self, totals: &mut ReuseTotals) {
+        if !self.started {
+            return;
+        }
+        self.started = false;
+        totals.reserve(self.groups.len());
+        let class = replicate(self.sample);
+        totals.samples[class] += 1;
+        for group in self.touched.drain(..) {
+            let group = group as usize;
+            let Scratch { reuse, distances } = &mut self.groups[group];
+            totals.groups[group].merge(reuse);
+            totals.replicates[group].get_or_insert_default()[class].merge(&RepSums {
+                touches: reuse.reuses + reuse.firsts,
+                reuses: reuse.reuses,
+                distance: reuse.distance,
+                samples: 1,
+            });
+            totals.distances[group].take(distances);
+            *reuse = GroupReuse::default();
+        }
+        totals.intervals.merge(&self.intervals);
+        self.intervals = LogHistogram::default();
+    }
+
+    /// The samples so far are complete: their finished windows count.
+    pub(crate) fn finish(&mut self, totals: &mut ReuseTotals) {
+        self.flush(totals);
+        totals.levels.merge(&self.levels);
+        self.levels = Levels::new(REUSE_LEVELS);
+    }
+}
+
+/// Where and when rows happened: for counts by block.
+pub(crate) struct Place {
+    /// Address space.
+    pub(crate) space: u32,
+    /// System process id.
+    pub(crate) process: u32,
+    /// Tells objects apart that share a page; none if no objects are known.
+    pub(crate) objects: Option<Arc<Resolver>>,
+    /// `time_ns` of the first row, and nanoseconds per row.
+    pub(crate) clock: (u64, f64),
+}
+
+/// What is done with a touch besides the sums.
+trait Extra {
+    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
+}
+
+impl Extra for () {
+    #[inline(always)]
+    fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
+}
+
+struct BlockSink<'a> {
+    blocks: &'a mut crate::blocks::BlockTable,
+    place: &'a Place,
+    rows: &'a Rows<'a>,
+    /// Rows of the sample before `rows`.
+    before: u64,
+    /// Access whose first block has been told.
+    started: Option<u64>,
+    /// Row whose object was looked up last, and that object.
+    last: (u64, u32),
+}
+
+impl BlockSink<'_> {
+    /// Object of a row on a page that several objects share.
+    #[inline(never)]
+    fn object(&mut self, row: u64) -> u32 {
+        if self.last.0 != row {
+            let at = row - self.before;
+            let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
+            let found = self.place.objects.as_ref().map_or(0, |o| o.find(self.place.process, self.rows.address[at as usize], time));
+            let object = if found == 0 { NOBODY } else { found };
+            self.last = (row, object);
+        }
+        self.last.1
+    }
+}
+
+impl Extra for BlockSink<'_> {
+    /// Counts a touch by block; the first touch of an access is where it starts.
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
+        let object = match &self.place.objects {
+            Some(objects) if objects.mixed(self.place.process, self.rows.address[(row - self.before) as usize]) => self.object(row),
+            _ => 0,
+        };
+        let entry = self.blocks.touch(self.place.space, block, tag, object);
+        entry.reuse.merge(touch);
+        entry.starts += u64::from(self.started != Some(row));
+        self.started = Some(row);
+    }
+}
+
+struct Sink<'a, E> {
+    groups: &'a mut [Scratch],
+    touched: &'a mut Vec<u32>,
+    levels: &'a mut Levels<2>,
+    intervals: &'a mut LogHistogram,
+    extra: E,
+}
+
+impl<E> Sink<'_, E> {
+    #[inline(always)]
+    fn group(&mut self, tag: u32) -> &mut Scratch {
+        let scratch = &mut self.groups[tag as usize];
+        if scratch.reuse.reuses + scratch.reuse.firsts == 0 {
+            self.touched.push(tag);
+        }
+        scratch
+    }
+}
+
+impl<E: Extra> ReuseSink for Sink<'_, E> {
+    #[inline(always)]
+    fn first(&mut self, row: u64, block: u64, tag: u32) {
+        self.group(tag).reuse.firsts += 1;
+        self.extra.touch(row, block, tag, &GroupReuse { firsts: 1, ..GroupReuse::default() });
+    }
+
+    #[inline(always)]
+    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
+        let one = GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval };
+        let scratch = self.group(tag);
+        scratch.reuse.merge(&one);
+        scratch.distances.add(distance);
+        self.intervals.add(interval);
+        let level = crate::windows::level(row, row.wrapping_sub(interval));
+        self.levels.add(level, 0, 1);
+        self.levels.add(level, 1, distance);
+        self.extra.touch(row, block, tag, &one);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, row: u64, _tag: u32) {
+        self.levels.done(row);
+    }
+}

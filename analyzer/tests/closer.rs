@@ -1,0 +1,226 @@
+//! Looking closer: partial results, objects, parts of the run, estimates, on synthetic traces.
+
+mod common;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{Field, Schema};
+use common::{Random, Row, manifest, sidecar, write_trace};
+use mgz_annotations_schema::trace::OBJECTS;
+use parquet::arrow::ArrowWriter;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+fn analyze(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = analyze(&[arguments, &["--format", "json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn row(process: u32, seq: u64, sample: u32, site: u32, address: u64) -> Row {
+    Row { process, thread: process, seq, sample, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+}
+
+/// A ring trace of one process; samples of 300 rows.
+fn of_process(folder: &Path, process: u32, random: &mut Random) -> Vec<Row> {
+    let sidecar = sidecar(32);
+    let rows: Vec<Row> = (0..3000u64)
+        .map(|i| {
+            let site = (random.below(8) * u64::from(process)) as u32 % 32;
+            let mut row = row(process, i, (i / 300) as u32, site, 0x5000 + random.below(3000) * 8);
+            row.implied_const = random.below(3) as u16;
+            row
+        })
+        .collect();
+    let mut manifest = manifest("ring", &sidecar);
+    (manifest.totals.records_executed, manifest.totals.records_kept) = (60_000, 3000);
+    write_trace(folder, &manifest, &sidecar, std::slice::from_ref(&rows), 1000);
+    rows
+}
+
+#[test]
+fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut random = Random(8);
+    let mut all = Vec::new();
+    for (number, name) in ["a", "b", "c"].iter().enumerate() {
+        let rows = of_process(&at(name), number as u32 + 1, &mut random);
+        all.extend(rows.iter().map(|r| Row { sample: r.sample + number as u32 * 10, ..*r }));
+        assert!(analyze(&[text(&at(name)), "--partial", text(&at(&format!("{name}.part")))]).status.success());
+    }
+    let (a, b, c) = (at("a.part"), at("b.part"), at("c.part"));
+    let merged = json(&["--merge", text(&a), text(&b), text(&c)]);
+    for (first, second) in [(["a.part", "b.part"], "c.part"), (["b.part", "c.part"], "a.part")] {
+        let both = at("both.part");
+        assert!(analyze(&["--merge", text(&at(first[0])), text(&at(first[1])), "--partial", text(&both)]).status.success());
+        let (x, y) = if second == "c.part" { (both, at(second)) } else { (at(second), both) };
+        assert_eq!(json(&["--merge", text(&x), text(&y)]), merged, "{first:?} first");
+    }
+    // The same rows in one trace.
+    let sidecar = sidecar(32);
+    let mut manifest = manifest("ring", &sidecar);
+    (manifest.totals.records_executed, manifest.totals.records_kept) = (180_000, 9000);
+    write_trace(&at("whole"), &manifest, &sidecar, &[all], 1000);
+    let whole = json(&[text(&at("whole"))]);
+    let keys = ["A", "A_const", "F", "F_64", "F_4k", "F_bytes", "F_str", "F_irr", "C", "S", "D_mean", "D_max", "D_p90", "interval_mean", "reuses", "first_touches", "F_hat", "samples_seen"];
+    let exact = |row: &Value| keys.iter().map(|k| row[k].clone()).chain([row["function"].clone(), row["line"].clone()]).collect::<Vec<Value>>();
+    assert_eq!(exact(&merged["summary"]), exact(&whole["summary"]));
+    for table in ["functions", "lines"] {
+        let rows = |of: &Value| of[table].as_array().unwrap().iter().map(exact).collect::<Vec<_>>();
+        assert_eq!(rows(&merged), rows(&whole), "{table}");
+    }
+    assert_eq!(merged["windows"], whole["windows"]);
+    assert_eq!(merged["summary"]["rho"], whole["summary"]["rho"]);
+    assert_eq!(merged["summary"]["processes"], 3);
+}
+
+#[test]
+fn damaged_partial_results_and_different_ones_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    of_process(&at("a"), 1, &mut Random(3));
+    let part = at("a.part");
+    assert!(analyze(&[text(&at("a")), "--partial", text(&part)]).status.success());
+    let good = std::fs::read(&part).unwrap();
+    for cut in [0, 5, 8, 20, good.len() / 2, good.len() - 1] {
+        std::fs::write(&part, &good[..cut]).unwrap();
+        let output = analyze(&["--merge", text(&part)]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && error.contains("a.part") && !error.contains("panicked"), "{cut}: {error}");
+    }
+    for at in (8..good.len()).step_by((good.len() / 40).max(1)) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x41;
+        std::fs::write(&part, &bytes).unwrap();
+        let output = analyze(&["--merge", text(&part)]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {error}");
+    }
+    std::fs::write(&part, &good).unwrap();
+    assert!(analyze(&[text(&at("a")), "--block", "4096", "--partial", text(&at("b.part"))]).status.success());
+    let output = analyze(&["--merge", text(&part), text(&at("b.part"))]);
+    assert!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("--block"));
+}
+
+/// Rows of `objects.parquet`: start, bytes, begin, end, number, kind, name.
+type Life = (u64, u64, u64, u64, u32, &'static str, &'static str);
+
+fn write_objects(folder: &Path, lives: &[Life]) {
+    let u64s = |of: fn(&Life) -> u64| Arc::new(UInt64Array::from_iter_values(lives.iter().map(of))) as ArrayRef;
+    let texts = |of: fn(&Life) -> &str| Arc::new(StringArray::from_iter_values(lives.iter().map(of))) as ArrayRef;
+    // The columns of docs/trace-format.md.
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("process", Arc::new(UInt32Array::from(vec![7; lives.len()]))),
+        ("object", u64s(|l| u64::from(l.4))),
+        ("kind", texts(|l| l.5)),
+        ("name", texts(|l| l.6)),
+        ("type", texts(|_| "double[]")),
+        ("module", texts(|_| "")),
+        ("stack", texts(|_| "main at app.c:3")),
+        ("start", u64s(|l| l.0)),
+        ("bytes", u64s(|l| l.1)),
+        ("begin_ns", u64s(|l| l.2)),
+        ("end_ns", u64s(|l| l.3)),
+    ];
+    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(OBJECTS)).unwrap(), schema.clone(), None).unwrap();
+    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn objects_are_told_apart_by_address_and_by_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    // 100 loads of a global; then the same heap address, first as one block, then as another; then something unknown.
+    let mut rows = Vec::new();
+    for i in 0..100u64 {
+        rows.push(row(7, i, 0, 0, 0x10_0000 + i % 10 * 64));
+    }
+    for i in 100..400u64 {
+        rows.push(row(7, i, 0, 1, 0x7000_0010 + i % 3 * 64));
+    }
+    rows.push(row(7, 400, 0, 9, 0x9999_0000));
+    write_trace(folder.path(), &manifest("full", &sidecar), &sidecar, &[rows], 1000);
+    write_objects(
+        folder.path(),
+        &[
+            (0x10_0000, 0x4000, 0, u64::MAX, 1, "global", "table"),
+            (0x7000_0010, 512, 0, 2500, 2, "heap", "first"),
+            (0x7000_0010, 256, 2500, u64::MAX, 3, "heap", "second"),
+        ],
+    );
+    let result = json(&[text(folder.path()), "--objects"]);
+    let found: Vec<(&str, &str, u64, u64)> = result["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| (o["object"].as_str().unwrap(), o["kind"].as_str().unwrap(), o["A"].as_u64().unwrap(), o["blocks"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(found, [("first", "heap", 150, 3), ("second", "heap", 150, 3), ("table", "global", 100, 10), ("[no known object]", "unknown", 1, 1)]);
+    // Three blocks in turn: two others between reuses.
+    assert_eq!(result["objects"][0]["D_mean"], 2.0);
+    let zoomed = json(&[text(folder.path()), "--zoom"]);
+    assert_eq!(zoomed["objects"], result["objects"]);
+    assert!(zoomed["location_zoom"]["root"]["objects"][0]["object"].as_str().is_some());
+    assert_eq!(zoomed["heat_map"]["rows"].as_array().unwrap().iter().flat_map(|r| r["A"].as_array().unwrap()).map(|a| a.as_u64().unwrap()).sum::<u64>(), 400);
+    // Damage is told, the rest analysed.
+    std::fs::write(folder.path().join(OBJECTS), b"PAR1 nonsense").unwrap();
+    let output = analyze(&[text(folder.path()), "--objects"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("objects.parquet") && !error.contains("panicked"), "{error}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("401 recorded"));
+}
+
+#[test]
+fn a_part_of_the_run_and_a_node_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    let rows: Vec<Row> = (0..64u64 * 100).map(|i| Row { time_ns: 5_000 + i * 1_000_000, ..row(7, i, (i / 100) as u32, (i / 3200) as u32 * 9, 0x1000 + i * 8) }).collect();
+    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 500);
+    let whole = json(&[text(folder.path()), "--zoom", "--node", "2.1"]);
+    let path: Vec<&str> = whole["time_zoom"]["path"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+    assert_eq!(path[..2], ["2", "2.1"]);
+    // Samples 32 to 63, the second half, lie from 3.2 s on.
+    let half = json(&[text(folder.path()), "--zoom", "--from", "3.2"]);
+    let root = &half["time_zoom"]["root"];
+    assert_eq!((&root["samples"], &root["A"]), (&Value::from(32), &Value::from(3200)));
+    assert_eq!(root["functions"].as_array().unwrap().len(), 1);
+    let part = json(&[text(folder.path()), "--zoom", "--from", "3.2", "--to", "3.25"]);
+    assert_eq!(part["time_zoom"]["root"]["samples"], 1);
+    for bad in [&["--node", "9"][..], &["--from", "-1"], &["--to", "x"]] {
+        let output = analyze(&[&[text(folder.path()), "--zoom"], bad].concat());
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{bad:?}");
+    }
+}
+
+#[test]
+fn samples_in_step_with_a_loop_are_told() {
+    for (period, in_step) in [(20_000u64, true), (123_607, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let sidecar = sidecar(16);
+        // A loop over 200,000 addresses.
+        let rows: Vec<Row> = (0..100u64).flat_map(|s| (0..200).map(move |i| row(7, s * 200 + i, s as u32, 0, 0x10_0000 + (s * period + i) % 200_000 * 8))).collect();
+        let mut manifest = manifest("ring", &sidecar);
+        (manifest.period, manifest.window) = (period, 200);
+        (manifest.totals.records_executed, manifest.totals.records_kept) = (100 * period, 20_000);
+        write_trace(folder.path(), &manifest, &sidecar, &[rows], 1 << 20);
+        let result = json(&[text(folder.path())]);
+        assert_eq!(result["warnings"].to_string().contains("in step"), in_step, "period {period}: {}", result["warnings"]);
+        let f = &result["functions"][0];
+        assert!(f["F_hi"].as_f64().unwrap() >= 200_000.0, "{f}");
+        assert_eq!(f["undersampled"], true, "100 windows of 200 do not tell much of 200,000 addresses: {f}");
+        assert_eq!(f["strides"][0]["from"], 8);
+        assert!(result["growth"].as_array().unwrap().len() > 10);
+    }
+}
