@@ -20,6 +20,16 @@
 //! slot base, and where borrowed registers were saved, for every instruction boundary of the clone.
 //! No probe touches flags, the stack or the red zone.
 //!
+//! # Translated clones
+//!
+//! In files with [`FEATURE_TRANSLATED`] the stack holds original return addresses only, so that control may pass from
+//! original code to the clone and back at any instruction. A call pushes the original return address and jumps; a return
+//! jumps through [`GS_RETURN`], indirect calls and jumps go through [`GS_CALL`] and [`GS_JUMP`], and the runtime's code behind these
+//! finds the clone of where control goes. Only where a call leaves for code without a clone does the runtime replace the
+//! return address, by that of the `call gs:[GS_BACK]` that stands behind each call.
+//!
+//! # Full rings
+//!
 //! A store to a slot may hit the guard page behind the ring. The runtime's SIGSEGV handler then hands
 //! the full part on, and *rebases* the region: the new base is chosen so that the faulting slot comes
 //! first in the new ring (`base = start - 16*slots_done`), and the store is run again.
@@ -30,6 +40,21 @@ pub const GS_CURSOR: u32 = 0;
 pub const GS_SPILL: u32 = 8;
 /// Number of spill places.
 pub const SPILL_SLOTS: usize = 8;
+/// Spill place of rax while translated code computes where control goes.
+pub const PLACE_RAX: u8 = 4;
+/// Spill place that hands the original address where control goes to [`GS_CALL`] and [`GS_JUMP`].
+pub const PLACE_TARGET: u8 = 5;
+/// Offset of the address of the runtime's code that stands for `ret` in translated clones: the original return address is
+/// on the stack.
+pub const GS_RETURN: u32 = 72;
+/// Offset of the address of the runtime's code that goes on at the original address in [`PLACE_TARGET`]; the original
+/// return address was just pushed.
+pub const GS_CALL: u32 = 80;
+/// As [`GS_CALL`], for jumps.
+pub const GS_JUMP: u32 = 88;
+/// Offset of the address of the runtime's code that is called where control comes back into a translated clone from code that
+/// has none. What follows the call is the clone of the original return point.
+pub const GS_BACK: u32 = 96;
 /// Size of one slot, bytes.
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
@@ -78,7 +103,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -111,7 +136,15 @@ pub struct ModuleNote {
     pub sidecar_path: u64,
     /// Same as [`Prelude::id`] in the sidecar that belongs to this file.
     pub sidecar_id: [u8; 16],
+    /// `FEATURE_*` bits.
+    pub features: u32,
+    /// Length of the part at the end of the clone's code that leads from translated clones to addresses without one.
+    pub thunk_bytes: u32,
 }
+
+/// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
+/// instruction (`burst`).
+pub const FEATURE_TRANSLATED: u32 = 1;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]
@@ -147,7 +180,8 @@ pub struct Prelude {
 }
 
 /// Start of the address map: then `functions` × [`MapFunction`] (sorted by `clone_start`), then
-/// `states` × [`ProbeState`], then `stream_len` bytes.
+/// `states` × [`ProbeState`], then `stream_len` bytes, then [`MapMark`]s up to the end (sorted by `clone`): places inside functions
+/// where reading may begin, so that no lookup walks through a long function.
 ///
 /// # The stream
 ///
@@ -181,8 +215,27 @@ pub struct MapFunction {
     pub stream: u32,
 }
 
+/// A place inside a function where reading the stream may begin. Link-time addresses (below 4 GiB).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapMark {
+    /// Address in the clone.
+    pub clone: u32,
+    /// Address in the original.
+    pub orig: u32,
+    /// Offset in the stream.
+    pub stream: u32,
+    /// State number there.
+    pub state: u32,
+}
+
 /// "No register" in [`ProbeState`].
 pub const NO_REG: u8 = 0xff;
+
+/// [`ProbeState::flags`]: a call has pushed its return address and not yet jumped.
+pub const STATE_PUSHED: u8 = 1;
+/// [`ProbeState::flags`]: the `call gs:[GS_BACK]` behind a call; control from elsewhere enters behind it.
+pub const STATE_BACK: u8 = 2;
 
 /// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
 /// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
@@ -195,8 +248,8 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// Zero.
-    pub reserved: u8,
+    /// [`STATE_PUSHED`], [`STATE_BACK`].
+    pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],
 }
@@ -207,14 +260,14 @@ impl ProbeState {
         slots_done: 0,
         base_reg: NO_REG,
         base_ahead: 0,
-        reserved: 0,
+        flags: 0,
         saved: [[NO_REG, NO_REG]; 6],
     };
 
     /// As it lies in the file.
     pub fn bytes(&self) -> [u8; 16] {
         let mut out = [0; 16];
-        out[..4].copy_from_slice(&[self.slots_done, self.base_reg, self.base_ahead, self.reserved]);
+        out[..4].copy_from_slice(&[self.slots_done, self.base_reg, self.base_ahead, self.flags]);
         out[4..].copy_from_slice(self.saved.as_flattened());
         out
     }

@@ -5,9 +5,9 @@
 //! `crate::abi`). Any bytes may be given: everything is checked, and damage ends in `None`.
 //!
 //! Functions stand in the map in the order of their originals, and their clones follow each other in the
-//! same order, so both directions are a binary search over functions and a walk through one of them.
+//! same order, so both directions are a binary search over functions and marks, and a walk over a few instructions.
 
-use crate::abi::{MapFunction, NO_REG, ProbeState};
+use crate::abi::{MapFunction, MapMark, NO_REG, ProbeState, STATE_BACK};
 
 const HEADER: usize = 16;
 const ROW: usize = 16;
@@ -18,6 +18,7 @@ pub struct AddrMap<'a> {
     functions: &'a [u8],
     states: &'a [u8],
     stream: &'a [u8],
+    marks: &'a [u8],
 }
 
 /// One instruction of the clone.
@@ -69,7 +70,11 @@ impl<'a> AddrMap<'a> {
             return None;
         }
         let (states, rest) = rest.split_at(states);
-        Some(AddrMap { functions, states, stream: rest.get(..stream)? })
+        if stream > rest.len() {
+            return None;
+        }
+        let (stream, marks) = rest.split_at(stream);
+        Some(AddrMap { functions, states, stream, marks })
     }
 
     /// Number of functions.
@@ -91,7 +96,7 @@ impl<'a> AddrMap<'a> {
     /// The state with this number.
     pub fn state(&self, index: u32) -> Option<ProbeState> {
         let row = self.states.get((index as usize).checked_mul(ROW)?..)?.get(..ROW)?;
-        let mut state = ProbeState { slots_done: row[0], base_reg: row[1], base_ahead: row[2], reserved: row[3], saved: [[NO_REG; 2]; 6] };
+        let mut state = ProbeState { slots_done: row[0], base_reg: row[1], base_ahead: row[2], flags: row[3], saved: [[NO_REG; 2]; 6] };
         for (i, pair) in state.saved.iter_mut().enumerate() {
             *pair = [row[4 + 2 * i], row[5 + 2 * i]];
         }
@@ -108,6 +113,27 @@ impl<'a> AddrMap<'a> {
             orig: f.orig_start.into(),
             state: 0,
         })
+    }
+
+    /// Walks through what is left of a function from the last mark on at which `key` is below `at`.
+    fn walk_from(&self, function: usize, at: u64, key: fn(MapMark) -> u32) -> Option<Walk<'a>> {
+        let walk = self.walk(function)?;
+        let (mut low, mut high) = (0, self.marks.len() / ROW);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if u64::from(key(self.mark(middle)?)) < at { low = middle + 1 } else { high = middle }
+        }
+        let Some(mark) = low.checked_sub(1).and_then(|i| self.mark(i)) else { return Some(walk) };
+        if u64::from(mark.clone) <= walk.clone || u64::from(mark.clone) >= walk.clone_end {
+            return Some(walk);
+        }
+        let stream = self.stream.get(mark.stream as usize..)?;
+        Some(Walk { stream, clone: mark.clone.into(), orig: mark.orig.into(), state: mark.state, ..walk })
+    }
+
+    fn mark(&self, index: usize) -> Option<MapMark> {
+        let row = self.marks.get(index.checked_mul(ROW)?..)?.get(..ROW)?;
+        Some(MapMark { clone: word(row, 0), orig: word(row, 4), stream: word(row, 8), state: word(row, 12) })
     }
 
     /// Number of the last function for which `key` is at most `at`.
@@ -127,7 +153,7 @@ impl<'a> AddrMap<'a> {
         if ip >= u64::from(self.function(function)?.clone_end) {
             return None;
         }
-        let step = self.walk(function)?.take_while(|s| s.clone <= ip).last().filter(|s| s.clone == ip)?;
+        let step = self.walk_from(function, ip, |m| m.clone)?.take_while(|s| s.clone <= ip).last().filter(|s| s.clone == ip)?;
         Some((step, self.state(step.state)?))
     }
 
@@ -136,9 +162,12 @@ impl<'a> AddrMap<'a> {
     pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {
         let function = self.last(ip, |f| f.orig_start)?;
         let mut first = None;
-        for step in self.walk(function)?.skip_while(|s| s.orig < ip) {
+        for step in self.walk_from(function, ip, |m| m.orig)?.skip_while(|s| s.orig < ip) {
             if step.orig > ip {
                 break;
+            }
+            if self.is_back(&step) {
+                continue;
             }
             let first = *first.get_or_insert(step);
             // Inserted instructions at a function's end belong to what follows in memory, not to a clone of it.
@@ -150,7 +179,33 @@ impl<'a> AddrMap<'a> {
     }
 }
 
+impl AddrMap<'_> {
+    fn is_back(&self, step: &Step) -> bool {
+        // Nearly all instructions are in state 0.
+        step.state != 0 && self.state(step.state).is_some_and(|s| s.flags & STATE_BACK != 0)
+    }
+
+    /// Whether a function with a clone begins at the link-time address `ip`.
+    pub fn is_function(&self, ip: u64) -> bool {
+        self.last(ip, |f| f.orig_start).and_then(|i| self.function(i)).is_some_and(|f| u64::from(f.orig_start) == ip)
+    }
+
+    /// The clone address to be returned to by code without a clone, instead of the original address `ip` behind a call.
+    /// `None` if `ip` is not that of a call's next instruction in a translated clone.
+    pub fn back_of(&self, ip: u64) -> Option<u64> {
+        // The call may be a function's last instruction.
+        let function = self.last(ip.checked_sub(1)?, |f| f.orig_start)?;
+        let steps = self.walk_from(function, ip, |m| m.orig)?.skip_while(|s| s.orig < ip).take_while(|s| s.orig == ip);
+        steps.into_iter().find(|s| self.is_back(s)).map(|s| s.clone)
+    }
+}
+
 impl Walk<'_> {
+    /// A mark for where the walk has come to, in a map whose stream has `len` bytes.
+    pub fn mark(&self, len: usize) -> MapMark {
+        MapMark { clone: self.clone as u32, orig: self.orig as u32, stream: (len - self.stream.len()) as u32, state: self.state }
+    }
+
     fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.stream.split_first()?;
         self.stream = rest;
@@ -265,6 +320,67 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(AddrMap::new(&bytes[..len]).is_none(), "{len} bytes were accepted");
         }
+    }
+
+    /// A function of 200 instructions: two bytes each, every fifth an inserted one, every seventh in state 1.
+    fn long() -> Vec<u8> {
+        let mut stream = Vec::new();
+        for i in 0..200u8 {
+            stream.extend_from_slice(&[0, u8::from(i % 7 == 0)]);
+            stream.push(if i % 5 == 0 { 0x02 } else { 0x12 });
+        }
+        let mut out = Vec::new();
+        for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x9000 + 400, 0x1000, 0] {
+            out.extend_from_slice(&u32::to_le_bytes(v));
+        }
+        out.extend_from_slice(&[0, NO_REG, 0, 0]);
+        out.extend_from_slice(&[NO_REG; 12]);
+        out.extend_from_slice(&[1, 3, 0, 0, 3, 0]);
+        out.extend_from_slice(&[NO_REG; 10]);
+        out.extend_from_slice(&stream);
+        out
+    }
+
+    #[test]
+    fn marks_change_no_answer() {
+        let plain = long();
+        let reference = AddrMap::new(&plain).unwrap();
+        for every in [1, 3, 32, 199, 200] {
+            let mut bytes = plain.clone();
+            let mut walk = reference.walk(0).unwrap();
+            while walk.by_ref().take(every).count() == every {
+                let m = walk.mark(600);
+                bytes.extend([m.clone, m.orig, m.stream, m.state].into_iter().flat_map(u32::to_le_bytes));
+            }
+            let map = AddrMap::new(&bytes).unwrap();
+            for ip in 0x8fff..0x9000 + 402 {
+                assert_eq!(map.at_clone(ip), reference.at_clone(ip), "{every} {ip:#x}");
+            }
+            for ip in 0xfff..0x1000 + 170 {
+                assert_eq!(map.at_original(ip), reference.at_original(ip), "{every} {ip:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_way_back_behind_a_call_is_not_where_control_enters() {
+        // A call of five bytes; its way back in state 1; a return.
+        let mut bytes = Vec::new();
+        let stream = [0x55, 0x00, 0x01, 0x08, 0x00, 0x00, 0x11];
+        for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x900e, 0x1000, 0] {
+            bytes.extend_from_slice(&u32::to_le_bytes(v));
+        }
+        bytes.extend_from_slice(&[0, NO_REG, 0, 0]);
+        bytes.extend_from_slice(&[NO_REG; 12]);
+        bytes.extend_from_slice(&[0, NO_REG, 0, STATE_BACK]);
+        bytes.extend_from_slice(&[NO_REG; 12]);
+        bytes.extend_from_slice(&stream);
+        let map = AddrMap::new(&bytes).unwrap();
+        assert_eq!(map.at_original(0x1005).map(|(s, p)| (s.clone, p.flags)), Some((0x900d, 0)));
+        assert_eq!(map.back_of(0x1005), Some(0x9005));
+        assert_eq!(map.at_clone(0x9005).map(|(s, p)| (s.orig, p.flags)), Some((0x1005, STATE_BACK)));
+        assert_eq!((map.back_of(0x1000), map.back_of(0x1004)), (None, None));
+        assert!(map.is_function(0x1000) && !map.is_function(0x1005));
     }
 
     proptest::proptest! {

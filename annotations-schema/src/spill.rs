@@ -105,9 +105,33 @@ pub mod cause {
     pub const GIVEN_UP: u8 = 7;
     /// The thread has not run for as long as the ring asks, and its part was taken early.
     pub const FLUSHED: u8 = 8;
+    /// Burst: a signal that the program handles came.
+    pub const SIGNAL: u8 = 9;
+    /// Burst: the thread stayed long in code that is not instrumented, or left it by another way than it came.
+    pub const OUTSIDE: u8 = 10;
+    /// Burst: the thread returned to code that is not instrumented.
+    pub const RETURNED: u8 = 11;
+    /// Burst: code that is not instrumented might have called code that is.
+    pub const CALLBACK: u8 = 12;
+    /// Burst: the thread came to code of an instrumented file that is not instrumented.
+    pub const NO_CLONE: u8 = 13;
     /// Names as the manifest has them (`totals.truncated_windows`), by number.
-    pub const NAMES: [&str; 9] =
-        ["whole", "end_of_thread", "end_of_process", "exec", "killed", "recorder_stopped", "no_space", "given_up", "flushed"];
+    pub const NAMES: [&str; 14] = [
+        "whole",
+        "end_of_thread",
+        "end_of_process",
+        "exec",
+        "killed",
+        "recorder_stopped",
+        "no_space",
+        "given_up",
+        "flushed",
+        "signal",
+        "outside",
+        "returned",
+        "callback",
+        "no_clone",
+    ];
 
     /// The name of a cause.
     pub fn name(cause: u8) -> &'static str {

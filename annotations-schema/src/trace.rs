@@ -60,7 +60,7 @@ pub struct Manifest {
     pub backend_why: String,
     /// `full`, `ring` or `burst`.
     pub mode: String,
-    /// What starts a sample, e.g. `records`.
+    /// What starts a sample: `records`, or `cpu time` with its source.
     pub trigger: String,
     /// Unit of `period` and `window`: `records`.
     pub unit: String,
@@ -68,6 +68,8 @@ pub struct Manifest {
     pub period: u64,
     /// Records in a window (w); 0 in `full`.
     pub window: u64,
+    /// `burst`: triggers asked for per second of a thread's CPU time; else 0.
+    pub rate: f64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
     /// `partial` (something is missing; see `problems`).
     pub state: String,
@@ -78,6 +80,8 @@ pub struct Manifest {
     pub program_status: String,
     /// Wall-clock time of the run, seconds.
     pub wall_seconds: f64,
+    /// CPU time of the program and of the children that it waited for, seconds; 0 if unknown.
+    pub cpu_seconds: f64,
     /// Traced files.
     pub modules: Vec<Module>,
     /// Traced threads.
@@ -153,6 +157,9 @@ pub struct Totals {
     pub implied_const: u64,
     /// Samples (windows).
     pub samples: u64,
+    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code, `busy` (a window was open, or the
+    /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger.
+    pub triggers: std::collections::BTreeMap<String, u64>,
     /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
     pub truncated_windows: std::collections::BTreeMap<String, u64>,
     /// Data that was lost, by cause; records or loads as the key says.

@@ -9,7 +9,7 @@
 
 use crate::runtime_image::{fd_path, memfd, seal};
 use crate::shared::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, RING_OFFSET,
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, RING_OFFSET,
     VERSION, chunk_offset, count, slot_offset, stride,
 };
 use mgz_annotations_schema::abi::Slot;
@@ -42,6 +42,10 @@ pub struct Settings {
     pub chunk_bytes: u64,
     /// Bytes of a ring; 0 outside `ring`.
     pub ring_bytes: u64,
+    /// CPU time between triggers, nanoseconds; 0 outside `burst`.
+    pub trigger_ns: u64,
+    /// Number of the trigger's signal; 0 outside `burst`.
+    pub signal: u32,
 }
 
 impl Settings {
@@ -52,7 +56,7 @@ impl Settings {
 
     /// Every record is kept.
     pub fn full() -> Settings {
-        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0 }
+        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, trigger_ns: 0, signal: 0 }
     }
 
     /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
@@ -67,7 +71,23 @@ impl Settings {
             window,
             chunk_bytes: bytes.next_multiple_of(PAGE as u64),
             ring_bytes: (4 * bytes).max(MIN_RING).next_power_of_two(),
+            trigger_ns: 0,
+            signal: 0,
         })
+    }
+
+    /// A window of records is kept whenever a thread has used so much CPU time. `None` if the numbers make no sense.
+    pub fn burst(window: u64, trigger_ns: u64, signal: u32) -> Option<Settings> {
+        if window == 0 || window > MAX_WINDOW || trigger_ns == 0 {
+            return None;
+        }
+        let chunk_bytes = (window * SLOT).next_multiple_of(PAGE as u64);
+        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, trigger_ns, signal })
+    }
+
+    /// Whether windows are kept, and not everything.
+    pub fn windows(&self) -> bool {
+        matches!(self.mode, MODE_RING | MODE_BURST)
     }
 
     fn stride(&self) -> u64 {
@@ -148,6 +168,8 @@ impl Arena {
             (*header).chunk_bytes = settings.chunk_bytes;
             (*header).ring_bytes = settings.ring_bytes;
             (*header).stride = settings.stride();
+            (*header).trigger_ns = settings.trigger_ns;
+            (*header).signal = settings.signal;
             (*header).magic = MAGIC;
         }
         Ok(arena)
@@ -178,6 +200,12 @@ impl Arena {
     pub fn stopped(&self) -> bool {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
+    }
+
+    /// Which trigger the threads got, see `Header::trigger_kind`.
+    pub fn trigger_kind(&self) -> u32 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.header()).trigger_kind }.load(Ordering::Relaxed)
     }
 
     /// What the runtime has counted, see `shared::count`.

@@ -6,7 +6,7 @@
 use crate::cli::Backend;
 use crate::modules::{Instrumented, Refusal};
 use crate::probe::ProbeReport;
-use mgz_annotations_schema::abi::FLAVOUR_PT;
+use mgz_annotations_schema::abi::{FEATURE_TRANSLATED, FLAVOUR_PT};
 
 /// A backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,11 @@ pub struct Choice {
 pub fn pt_obstacles(report: &ProbeReport) -> String {
     let list: Vec<String> = report.pt_missing.iter().filter(|m| m.required).map(|m| format!("{} ({})", m.what, m.remedy)).collect();
     list.join("; ")
+}
+
+/// Whether all modules can be recorded in `burst`.
+pub fn serves_burst(modules: &[Instrumented]) -> bool {
+    !modules.is_empty() && modules.iter().all(|m| m.note.features & FEATURE_TRANSLATED != 0)
 }
 
 /// Chooses. The machine is only looked at if Intel PT comes into question.

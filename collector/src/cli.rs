@@ -13,6 +13,8 @@ Examples:
                                           every load, in order (small inputs: the trace grows fast)
   mgz-record --period 100000 --window 5000 --force -- ./app.inst
                                           denser sampling, replacing the trace of the last run
+  mgz-record --mode burst --rate 1000 -- ./app.inst
+                                          1,000 windows a second, at native speed (mgz-instrument --for burst)
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
   mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
@@ -38,9 +40,10 @@ pub struct Cli {
     #[arg(short, long, value_name = "DIR", default_value = "trace")]
     pub output: PathBuf,
 
-    /// What is kept: every record, or the last --window of every --period records
-    #[arg(long, value_enum, default_value_t = Mode::Ring)]
-    pub mode: Mode,
+    /// What is kept: every record, the last --window of every --period records, or --window records --rate times a second
+    /// [default: burst where the program is instrumented for it, else ring]
+    #[arg(long, value_enum)]
+    pub mode: Option<Mode>,
 
     /// How records get out of the program
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
@@ -50,9 +53,21 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub period: u64,
 
-    /// Records in a window (mode ring)
+    /// Records in a window (modes ring and burst)
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
+
+    /// Windows per second of a thread's CPU time (mode burst)
+    #[arg(long, value_name = "HZ", default_value_t = 100.0, value_parser = parse_rate)]
+    pub rate: f64,
+
+    /// Signal that begins windows (mode burst); change it if the program uses this one
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(34..=64))]
+    pub signal: u32,
+
+    /// End recording after this many seconds; the program goes on
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<f64>,
 
     /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has address filters)
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
@@ -135,6 +150,8 @@ pub enum Mode {
     Full,
     /// The last records of each period; the same ones in every run
     Ring,
+    /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses
+    Burst,
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
     Off,
@@ -181,6 +198,18 @@ pub enum Format {
     Json,
 }
 
+/// A rate per second.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.trim().parse::<f64>().ok().filter(|r| (0.1..=50_000.0).contains(r));
+    rate.ok_or_else(|| format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000"))
+}
+
+/// A time.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let time = text.trim().trim_end_matches('s').parse::<f64>().ok().filter(|t| *t > 0.0 && *t < 1e9);
+    time.ok_or_else(|| format!("{text:?} is not a time; give seconds"))
+}
+
 /// A number of bytes with an optional K, M, G or T (powers of 1024).
 fn parse_size(text: &str) -> Result<u64, String> {
     let upper = text.trim().trim_end_matches(['b', 'B']).trim_end_matches(['i']).to_ascii_uppercase();
@@ -220,7 +249,7 @@ mod tests {
     #[test]
     fn arguments_behind_the_program_are_its_own() {
         let cli = Cli::try_parse_from(["mgz-record", "--mode", "full", "--", "./a", "--mode", "x", "-o"]).unwrap();
-        assert_eq!(cli.mode, Mode::Full);
+        assert_eq!(cli.mode, Some(Mode::Full));
         assert_eq!(cli.program, ["./a", "--mode", "x", "-o"]);
         let cli = Cli::try_parse_from(["mgz-record", "./a", "--force", "--", "b"]).unwrap();
         assert!(!cli.force);

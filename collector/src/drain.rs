@@ -233,7 +233,7 @@ impl<'a> Drainer<'a> {
             return;
         }
         let header = SegmentHeader {
-            kind: if self.is_ring() { SegmentKind::Window } else { SegmentKind::Full },
+            kind: if self.arena.settings().windows() { SegmentKind::Window } else { SegmentKind::Full },
             first_slot: info.first_slot,
             begin_ns: info.begin_ns.min(info.end_ns),
             end_ns: info.end_ns,
@@ -245,7 +245,7 @@ impl<'a> Drainer<'a> {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
                 let ended = matches!(header.cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
                 // Threads that were abandoned are counted there, whether or not they leave a last segment.
-                if !matches!(header.cause, cause::WHOLE | cause::RECORDER_STOPPED) && (self.is_ring() || !ended) {
+                if !matches!(header.cause, cause::WHOLE | cause::RECORDER_STOPPED) && (self.arena.settings().windows() || !ended) {
                     *lock(&self.books).truncated.entry(cause::name(header.cause)).or_default() += 1;
                 }
             }

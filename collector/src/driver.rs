@@ -48,6 +48,8 @@ pub enum Mode {
     Full,
     /// The last records of each period.
     Ring,
+    /// A window of records whenever a thread has used so much CPU time.
+    Burst,
 }
 
 /// A run.
@@ -57,8 +59,14 @@ pub struct RunOptions {
     pub mode: Mode,
     /// `ring`: records from window end to window end.
     pub period: u64,
-    /// `ring`: records in a window.
+    /// `ring` and `burst`: records in a window.
     pub window: u64,
+    /// `burst`: triggers per second of CPU time.
+    pub rate: f64,
+    /// `burst`: number of the trigger's signal.
+    pub signal: u32,
+    /// Ends recording after this time; the program goes on.
+    pub duration: Option<Duration>,
     /// Folder for the spill files; must exist.
     pub spill_dir: PathBuf,
     /// The file to execute; `PATH` is not searched.
@@ -132,6 +140,10 @@ pub struct RunOutcome {
     pub threads: Vec<ThreadSeen>,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
+    /// `burst`: triggers, by what became of them.
+    pub triggers: BTreeMap<String, u64>,
+    /// `burst`: what the triggers were.
+    pub trigger: &'static str,
     /// What was lost, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than asked, by cause (in `full` only where something is missing).
@@ -140,6 +152,8 @@ pub struct RunOutcome {
     pub problems: Vec<String>,
     /// From the program's start to its end.
     pub wall: Duration,
+    /// CPU time of the program and of the children that it waited for.
+    pub cpu: Duration,
     /// From the program's start to the moment when the last record was in its spill file.
     pub spill_done: Duration,
     /// Bytes of the spill folder.
@@ -195,6 +209,10 @@ fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
     match options.mode {
         Mode::Off => Ok(Settings::off()),
         Mode::Full => Ok(Settings::full()),
+        Mode::Burst => Settings::burst(options.window, (1e9 / options.rate) as u64, options.signal).ok_or_else(|| DriverError::Own {
+            what: format!("a window of {} records at {} samples a second", options.window, options.rate),
+            error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records")),
+        }),
         Mode::Ring => Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
             what: format!("a window of {} records in a period of {}", options.window, options.period),
             error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records and is not longer than the period")),
@@ -233,7 +251,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
     let began = Instant::now();
     let child = start(options, &image, &arena, &signals)?;
     let crew = Crew::default();
-    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), problems: Vec::new(), buffer: Vec::new() };
+    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
     let (status, wall) = std::thread::scope(|scope| {
         let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
         for number in 0..workers {
@@ -257,6 +275,12 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
             dropped.insert((*name).to_owned(), value);
         }
     }
+    let triggers = count::TRIGGER_NAMES.iter().map(|&(number, name)| (name.to_owned(), arena.counter(number))).filter(|(_, n)| *n > 0).collect();
+    let trigger = match arena.trigger_kind() {
+        crate::shared::TRIGGER_EVENT => "cpu time (perf_event, user space only)",
+        crate::shared::TRIGGER_TIMER => "cpu time (POSIX timers, at the kernel's tick)",
+        _ => "",
+    };
     let interrupted = signals.interrupted();
     let tally: Tally = drainer.tally();
     dropped.extend(tally.dropped);
@@ -265,10 +289,13 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         status,
         threads: tally.threads,
         modules,
+        triggers,
+        trigger,
         dropped,
         truncated: tally.truncated,
         problems,
         wall,
+        cpu: cpu_of_children(),
         spill_done: tally.last_write.map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
         spill_bytes: tally.bytes,
         interrupted,
@@ -302,6 +329,8 @@ struct Session<'a> {
     modules: Vec<ModuleSeen>,
     problems: Vec<String>,
     buffer: Vec<Slot>,
+    /// When recording is to end, if not with the program.
+    until: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -322,6 +351,10 @@ impl Session<'_> {
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
             self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.buffer);
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                self.until = None;
+                self.arena.stop();
+            }
             self.report(on_event);
         }
     }
@@ -362,6 +395,18 @@ impl Session<'_> {
         let (slots, bytes) = self.drainer.progress();
         on_event(&Event::Progress { slots, bytes });
     }
+}
+
+/// CPU time of all children of this process that have ended: one program.
+fn cpu_of_children() -> Duration {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the struct lives across the call, and zero is a valid value of it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let time = |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 fn program_status(status: ExitStatus) -> ProgramStatus {

@@ -225,7 +225,12 @@ pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Mani
         cpu: cpu(),
         backend: "soft".into(),
         mode: mode.into(),
-        trigger: if mode == "ring" { "records" } else { "" }.into(),
+        trigger: match mode {
+            "ring" => "records",
+            "burst" => "cpu time",
+            _ => "",
+        }
+        .into(),
         unit: "records".into(),
         period,
         window,

@@ -102,6 +102,8 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         patch_count: u64_at(desc, 40)?,
         sidecar_path: u64_at(desc, 48)?,
         sidecar_id: bytes(desc, 56)?,
+        features: u32_at(desc, 72)?,
+        thunk_bytes: u32_at(desc, 76)?,
     })
 }
 
@@ -131,6 +133,7 @@ mod tests {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         desc.extend_from_slice(&[0xab; 16]);
+        desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
         assert_eq!(desc.len(), size_of::<ModuleNote>());
         add(b"mgz\0", NOTE_MODULE, &desc);
         let mut out = vec![0; EHDR];

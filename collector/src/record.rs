@@ -11,6 +11,7 @@ use crate::objects::{self, Objects};
 use crate::probe;
 use crate::shared;
 use crate::summary;
+use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::ThreadKey;
@@ -62,6 +63,7 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
     match mode {
         Mode::Full => (driver::Mode::Full, "full"),
         Mode::Ring => (driver::Mode::Ring, "ring"),
+        Mode::Burst => (driver::Mode::Burst, "burst"),
         Mode::Off => (driver::Mode::Off, "off"),
     }
 }
@@ -69,14 +71,15 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
 /// Records a program; returns the exit status to pass on.
 pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
-    if cli.mode == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {
+    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
+    let instrumented = modules::check(&program)?;
+    let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) { Mode::Burst } else { Mode::Ring });
+    if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
             cli.window, cli.period
         )));
     }
-    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
-    let instrumented = modules::check(&program)?;
     let mut probed = None;
     let choice = backend::choose(cli.backend, &instrumented, || probed.insert(probe::probe()).clone())?;
     if choice.backend == Chosen::Pt {
@@ -85,25 +88,34 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     if cli.functions.is_some() || cli.pt.is_some() {
         return Err(Failure::own("--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`"));
     }
-    let (mode, mode_name) = driver_mode(cli.mode);
+    if asked == Mode::Burst && !backend::serves_burst(&instrumented) {
+        let not = instrumented.iter().find(|m| m.note.features & FEATURE_TRANSLATED == 0);
+        let path = not.map_or_else(String::new, |m| m.path.display().to_string());
+        return Err(Failure::own(format!("{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring")));
+    }
+    let (mode, mode_name) = driver_mode(asked);
     let mut options = RunOptions {
         mode,
-        period: if cli.mode == Mode::Ring { cli.period } else { 0 },
-        window: if cli.mode == Mode::Ring { cli.window } else { 0 },
+        period: if asked == Mode::Ring { cli.period } else { 0 },
+        window: if matches!(asked, Mode::Ring | Mode::Burst) { cli.window } else { 0 },
+        rate: cli.rate,
+        signal: cli.signal,
+        duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
         program,
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
     };
-    if cli.mode == Mode::Off {
+    if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
         return Ok(exit_status(driver::run(&options, &mut |_| {})?.status));
     }
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
     let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let manifest = Manifest { backend_why: choice.why, ..manifest::begin(command, mode_name, options.period, options.window) };
+    let rate = if asked == Mode::Burst { cli.rate } else { 0.0 };
+    let manifest = Manifest { backend_why: choice.why, rate, ..manifest::begin(command, mode_name, options.period, options.window) };
     let mut session = Session { manifest, folder, objects: Objects::default() };
     let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event))?));
     let outcome = match started {
@@ -210,20 +222,28 @@ impl Session {
             ProgramStatus::Signaled(signal) => format!("signal {signal}"),
         };
         m.wall_seconds = outcome.wall.as_secs_f64();
+        m.cpu_seconds = outcome.cpu.as_secs_f64();
         m.totals.spill_bytes = outcome.spill_bytes;
         m.totals.dropped = outcome.dropped.clone();
         m.totals.truncated_windows = outcome.truncated.clone();
+        m.totals.triggers = outcome.triggers.clone();
+        if m.mode == "burst" && !outcome.trigger.is_empty() {
+            m.trigger = outcome.trigger.into();
+        }
+        let windows = matches!(m.mode.as_str(), "ring" | "burst");
         for t in &outcome.threads {
-            m.totals.records_executed += t.slots_executed;
+            // What runs between the windows of `burst` is not counted.
+            let executed = if m.mode == "burst" { 0 } else { t.slots_executed };
+            m.totals.records_executed += executed;
             m.totals.records_kept += t.slots_kept;
-            m.totals.samples += if m.mode == "ring" { t.segments } else { u64::from(t.segments > 0) };
+            m.totals.samples += if windows { t.segments } else { u64::from(t.segments > 0) };
             m.threads.push(Thread {
                 process: t.process,
                 thread: t.thread,
-                records_executed: t.slots_executed,
+                records_executed: executed,
                 records_kept: t.slots_kept,
                 rows: 0,
-                samples: if m.mode == "ring" { t.segments } else { u64::from(t.segments > 0) },
+                samples: if windows { t.segments } else { u64::from(t.segments > 0) },
             });
         }
         let sentences: Vec<String> = outcome.dropped.iter().filter_map(|(what, &n)| drop_sentence(what, n)).collect();
@@ -307,7 +327,7 @@ impl Session {
             // What the program did after the recorder was killed is not known.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
-        } else if c.slots > 0 {
+        } else if c.slots > 0 && m.totals.records_executed > 0 {
             m.totals.loads_executed_estimate = Some(loads as f64 / c.slots as f64 * m.totals.records_executed as f64);
         }
         if c.unknown > 0 {
@@ -344,6 +364,7 @@ fn refused_module(result: u32) -> Option<&'static str> {
         shared::MODULE_NO_SIDECAR => "its sidecar is missing (put it back, or run mgz-instrument again)",
         shared::MODULE_OTHER_SIDECAR => "its sidecar belongs to another build (run mgz-instrument again)",
         shared::MODULE_OVERLAP => "its record numbers overlap with those of another module (instrument both together)",
+        shared::MODULE_NOT_TRANSLATED => "not instrumented for burst mode (run `mgz-instrument --for burst`)",
         shared::MODULE_UNPATCHED => "its code could not be made writable, or its patch table is damaged",
         _ => "the runtime refused it",
     })

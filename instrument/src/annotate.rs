@@ -5,6 +5,7 @@ use crate::hash::FastMap;
 use crate::layout::Placed;
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, ProbeState};
+use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_annotations_schema::sidecar::{Function, Gather, NONE, PtWrite, Record, Region, Site};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -90,7 +91,27 @@ pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
     for s in streams {
         out.extend_from_slice(&s);
     }
+    let marks = marks(&out, offset as usize);
+    out.extend_from_slice(&marks);
     out
+}
+
+/// Marks inside the functions of a map that has none yet.
+fn marks(map: &[u8], stream_len: usize) -> Vec<u8> {
+    /// Instructions between two marks.
+    const EVERY: usize = 32;
+    let Some(map) = AddrMap::new(map) else { return Vec::new() };
+    let of = |function: usize| {
+        let mut marks = Vec::new();
+        let Some(mut walk) = map.walk(function) else { return marks };
+        while walk.by_ref().take(EVERY).count() == EVERY {
+            let m = walk.mark(stream_len);
+            marks.extend([m.clone, m.orig, m.stream, m.state].into_iter().flat_map(u32::to_le_bytes));
+        }
+        marks
+    };
+    let all: Vec<Vec<u8>> = (0..map.len()).into_par_iter().map(of).collect();
+    all.concat()
 }
 
 /// A function's stream with the file's state numbers.

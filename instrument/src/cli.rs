@@ -52,6 +52,15 @@ pub enum Backend {
     Soft,
 }
 
+/// Modes of recording that the code serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Modes {
+    /// full and ring, at the least cost
+    Ring,
+    /// burst, full and ring: calls and returns are translated, which makes full and ring slower
+    Burst,
+}
+
 /// Form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -90,6 +99,9 @@ pub struct Args {
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
+    /// Modes of mgz-record that the soft backend's code shall serve
+    #[arg(long = "for", value_enum, default_value = "ring", value_name = "MODES")]
+    pub modes: Modes,
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
@@ -210,8 +222,10 @@ fn run(args: &Args) -> Result<String, Stop> {
         Backend::Soft => FLAVOUR_SOFT,
         Backend::Auto => if machine_has_pt() { FLAVOUR_PT } else { FLAVOUR_SOFT },
     };
-    let options = Options { flavour, stores: args.stores, select: selection(args)?, naive: args.naive };
-    let options_text = format!("{flavour} {} {} {:?} {:?} {:?}", args.stores, args.naive, args.functions, args.exclude, args.libs);
+    let translated = args.modes == Modes::Burst && flavour == FLAVOUR_SOFT;
+    let options = Options { flavour, stores: args.stores, select: selection(args)?, translated, naive: args.naive };
+    let translation = if translated { " translated" } else { "" };
+    let options_text = format!("{flavour} {} {} {:?} {:?} {:?}{translation}", args.stores, args.naive, args.functions, args.exclude, args.libs);
     let session = Session { options, options_text };
     let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
     let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));

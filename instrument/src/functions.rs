@@ -108,6 +108,8 @@ pub struct Options {
     pub stores: bool,
     /// Which functions.
     pub select: Box<Select>,
+    /// Calls and returns are translated, so that clones can be entered and left anywhere (soft flavour).
+    pub translated: bool,
     /// One record per recorded load, nothing shared (for tests).
     pub naive: bool,
 }
@@ -115,7 +117,7 @@ pub struct Options {
 impl Options {
     /// All functions, loads only, payloads shared.
     pub fn new(flavour: u32) -> Options {
-        Options { flavour, stores: false, select: Box::new(|_, _| true), naive: false }
+        Options { flavour, stores: false, select: Box::new(|_, _| true), translated: false, naive: false }
     }
 }
 

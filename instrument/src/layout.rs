@@ -8,15 +8,15 @@
 use crate::elf::read::Elf;
 use crate::elf::write::{self, Additions, NewSection};
 use crate::elf::{PAGE, Refusal};
-use crate::emit::{Emitted, Fixup, FixupKind, Table};
+use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
 use crate::unwind::{Fde, Tables, cfi};
-use mgz_annotations_schema::abi::{ABI_VERSION, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
+use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub struct Parts<'a> {
     pub names: Vec<String>,
     /// `abi::FLAVOUR_*`.
     pub flavour: u32,
+    /// The clones are translated.
+    pub translated: bool,
     /// First record id of the module.
     pub id_first: u32,
     /// Identity of the sidecar.
@@ -62,6 +64,8 @@ pub struct Placed {
 struct Resolver<'a> {
     clones: &'a [Emitted],
     addrs: &'a [u64],
+    /// Translated clones: the ways out, by target and whether a call takes it.
+    thunks: BTreeMap<(u64, bool), u64>,
 }
 
 impl Resolver<'_> {
@@ -72,6 +76,23 @@ impl Resolver<'_> {
             return None;
         }
         self.clones[i].clone_of(address).map(|offset| self.addrs[i] + u64::from(offset))
+    }
+
+    /// Where a clone's branch to an original address goes.
+    fn branch(&self, address: u64, call: bool) -> u64 {
+        self.clone_of(address).or_else(|| self.thunks.get(&(address, call)).copied()).unwrap_or(address)
+    }
+
+    /// Gives places from `at` on to the ways to all addresses without clones.
+    fn place_thunks(&mut self, at: u64) {
+        let branches = self.clones.iter().flat_map(|c| &c.fixups).filter_map(|f| match f.kind {
+            FixupKind::Code(target) => Some((target, false)),
+            FixupKind::Call(target) => Some((target, true)),
+            _ => None,
+        });
+        let tables = self.clones.iter().flat_map(|c| &c.tables).flat_map(|t| &t.targets).map(|&t| (t, false));
+        let wanted: BTreeSet<(u64, bool)> = branches.chain(tables).filter(|&(target, _)| self.clone_of(target).is_none()).collect();
+        self.thunks = wanted.into_iter().zip((at..).step_by(emit::THUNK_BYTES)).collect();
     }
 }
 
@@ -136,13 +157,21 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         next += clone.code.len() as u64;
         placed.record_count += clone.rows.records.len() as u32;
     }
+    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, thunks: BTreeMap::new() };
+    if parts.translated {
+        next = next.next_multiple_of(16);
+        resolver.place_thunks(next);
+        next += (resolver.thunks.len() * emit::THUNK_BYTES) as u64;
+    }
     let code_end = next;
     if code_end >= 1 << 32 {
         return Err(out_of_reach());
     }
     segment.bytes.resize((code_end - vaddr) as usize, 0xcc);
     let (tables_at, tables) = place_tables(parts, &mut segment);
-    let resolver = Resolver { clones: parts.clones, addrs: &placed.clones };
+    for (&(target, call), &at) in &resolver.thunks {
+        segment.put(at, &emit::thunk(at, target, call).ok_or_else(out_of_reach)?);
+    }
     for (clone, places) in parts.clones.iter().zip(&tables) {
         for (table, &place) in clone.tables.iter().zip(places) {
             segment.put(place, &table_bytes(table, &resolver)?);
@@ -207,6 +236,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         patch_count: placed.patches.len() as u64,
         sidecar_path: path_at,
         sidecar_id: parts.sidecar_id,
+        features: if parts.translated { FEATURE_TRANSLATED } else { 0 },
+        thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
@@ -233,6 +264,8 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(&n.sidecar_id);
+    out.extend_from_slice(&n.features.to_le_bytes());
+    out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
     out
 }
 
@@ -259,7 +292,7 @@ fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
 fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::new();
     for &original in &table.targets {
-        let target = resolver.clone_of(original).unwrap_or(original);
+        let target = resolver.branch(original, false);
         match table.form {
             TableForm::Absolute8 => out.extend_from_slice(&target.to_le_bytes()),
             TableForm::Relative { anchor } => {
@@ -300,7 +333,8 @@ fn fixup(f: &Fixup, clone: u64, resolver: &Resolver, places: &[u64], tables: &[T
     let end = clone + u64::from(f.end);
     let value = match f.kind {
         FixupKind::Original(target) => target.wrapping_sub(end) as i64,
-        FixupKind::Code(target) => resolver.clone_of(target).unwrap_or(target).wrapping_sub(end) as i64,
+        FixupKind::Code(target) => resolver.branch(target, false).wrapping_sub(end) as i64,
+        FixupKind::Call(target) => resolver.branch(target, true).wrapping_sub(end) as i64,
         FixupKind::Table { table, disp } => {
             let moved = places.get(table as usize)?.wrapping_sub(tables.get(table as usize)?.original) as i64;
             moved.checked_add(disp.into())?

@@ -101,7 +101,7 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
         Err(reason) => return Outcome::Left(reason.to_string()),
     };
     let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
-    match emit(&function, bytes, options.flavour, fixed) {
+    match emit(&function, bytes, options.flavour, fixed, options.translated) {
         Ok(emitted) => Outcome::Cloned(Box::new(emitted), function.implicit),
         Err(error) => Outcome::Left(error.to_string()),
     }
@@ -192,6 +192,7 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
         clones: &clones,
         names: symbols,
         flavour: options.flavour,
+        translated: options.translated,
         id_first,
         sidecar_id: id,
         sidecar_path: settings.sidecar_path.clone(),

@@ -42,6 +42,8 @@ pub struct Info {
     pad: i32,
     /// Fault address for SIGSEGV.
     pub address: u64,
+    /// Descriptor for SIGIO's kin, value for timers.
+    pub value: u64,
 }
 
 /// Length of the frame in bytes, from its first byte (the restorer's address, 8 bytes below the context) to the end of the extended state.

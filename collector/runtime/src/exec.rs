@@ -7,6 +7,25 @@ use crate::process;
 use crate::sys::{self, map};
 use core::arch::naked_asm;
 
+/// Silences the trigger while `exec` is tried: the new program must not meet its signal.
+struct Quiet(Option<crate::thread::Ring>);
+
+impl Quiet {
+    fn new() -> Quiet {
+        // The child of a vfork has its parent's settings, and no trigger.
+        let own = crate::thread::current().filter(|r| sys::gs() == r.address);
+        Quiet(own.filter(|&r| crate::trigger::quiet(r)))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(ring) = self.0 {
+            crate::trigger::arm(ring);
+        }
+    }
+}
+
 type Strings = *const *const u8;
 
 /// Entries of an environment or argument list.
@@ -151,6 +170,7 @@ fn instrumented_in_path(file: *const u8) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(instrumented(path), envp);
+    let _quiet = Quiet::new();
     match next!(c"execve", unsafe extern "C" fn(*const u8, Strings, Strings) -> i32) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(path, argv, environment.list) },
@@ -171,6 +191,7 @@ pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(instrumented_in_path(file), envp);
+    let _quiet = Quiet::new();
     match next!(c"execvpe", unsafe extern "C" fn(*const u8, Strings, Strings) -> i32) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(file, argv, environment.list) },
@@ -191,6 +212,7 @@ pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(process::header().is_some() && read_note(fd as isize), envp);
+    let _quiet = Quiet::new();
     match next!(c"fexecve", unsafe extern "C" fn(i32, Strings, Strings) -> i32) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(fd, argv, environment.list) },

@@ -33,6 +33,8 @@ pub mod context;
 pub mod exec;
 #[cfg(not(test))]
 pub mod guard;
+#[cfg(not(test))]
+pub mod hooks;
 #[cfg(all(not(test), mgz_cdylib))]
 mod memory;
 #[cfg(not(test))]
@@ -51,3 +53,7 @@ pub mod sys;
 pub mod thread;
 #[cfg(not(test))]
 pub mod threads;
+#[cfg(not(test))]
+pub mod trigger;
+#[cfg(not(test))]
+pub mod window;

@@ -18,9 +18,13 @@ struct Module {
     id_first: u32,
     id_count: u32,
     map: &'static [u8],
+    /// Where the ways out of a translated clone begin; they end with the clone.
+    thunks: u64,
+    /// The original code.
+    text: (u64, u64),
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[] };
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0) };
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -68,6 +72,7 @@ pub fn scan() {
         if module.clone_end != 0 && !seen[i] {
             // SAFETY: only this word changes, and a reader sees the module or an empty range.
             unsafe { (&raw mut MODULES[i].clone_end).write_volatile(0) };
+            crate::thread::forget_code();
         }
     }
 }
@@ -131,6 +136,8 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             id_first: note.id_first,
             id_count: note.id_count,
             map,
+            thunks: info.addr + note.clone_end - u64::from(note.thunk_bytes),
+            text: text(info, headers, note),
         };
         // SAFETY: the entry is not visible yet, and the lock is held.
         unsafe { (&raw mut MODULES[len]).write(module) };
@@ -138,7 +145,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     }
     // The recorder must know the module before its first record arrives.
     let row = tell(info, note, result, &path, &sidecar);
-    if result == MODULE_OK && process::header().is_some_and(|h| h.mode != MODE_OFF) && !install(info, headers, note) {
+    if result == MODULE_OK && process::header().is_some_and(|h| !matches!(h.mode, MODE_OFF | MODE_BURST)) && !install(info, headers, note) {
         result = MODULE_UNPATCHED;
         if let Some(row) = row {
             // SAFETY: the row is this process's own.
@@ -148,12 +155,25 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     (result == MODULE_OK).then_some(len)
 }
 
+/// First and last byte of a module's original code.
+fn text(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> (u64, u64) {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    let original = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0 && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start);
+    let low = headers.iter().filter(original).map(|h| h.vaddr).min().unwrap_or(0);
+    let high = headers.iter().filter(original).map(|h| h.vaddr + h.filesz).max().unwrap_or(0);
+    (info.addr + low, info.addr + high)
+}
+
 fn check(note: &ModuleNote) -> u32 {
     if note.version != abi::ABI_VERSION {
         return MODULE_VERSION;
     }
     if note.flavour != abi::FLAVOUR_SOFT {
         return MODULE_FLAVOUR;
+    }
+    if note.features & abi::FEATURE_TRANSLATED == 0 && process::header().is_some_and(|h| h.mode == MODE_BURST) {
+        return MODULE_NOT_TRANSLATED;
     }
     let overlaps = |m: &Module| {
         let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
@@ -295,4 +315,82 @@ pub fn place(ip: u64) -> Option<Place> {
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
     Some(Place { orig: step.orig + module.bias, clone: ip - module.bias, state })
+}
+
+// ---- translated clones --------------------------------------------------------------------------
+
+/// The module whose original code contains an address.
+fn original(ip: u64) -> Option<&'static Module> {
+    modules().iter().find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
+}
+
+/// Where control that comes from outside goes on in the clone of an original address, if no register is to be set up there.
+pub fn entry(ip: u64) -> Option<u64> {
+    enter(ip).filter(|(_, state)| *state == ProbeState::IDLE).map(|(clone, _)| clone)
+}
+
+/// The first clone instruction of an original one, with what probes expect to find there.
+pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
+    let module = original(ip)?;
+    let (step, state) = AddrMap::new(module.map)?.at_original(ip - module.bias)?;
+    Some((step.clone + module.bias, state))
+}
+
+/// The clone address to which code without a clone shall return instead of the original address `ip`.
+pub fn back_of(ip: u64) -> Option<u64> {
+    let module = original(ip.checked_sub(1)?)?;
+    Some(AddrMap::new(module.map)?.back_of(ip - module.bias)? + module.bias)
+}
+
+/// The original return address that a clone address of [`back_of`] stands for.
+pub fn original_of_back(back: u64) -> Option<u64> {
+    place(back).filter(|p| p.state.flags & abi::STATE_BACK != 0).map(|p| p.orig)
+}
+
+/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
+pub fn linked(ip: u64) -> Option<u64> {
+    let module = original(ip)?;
+    // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the end of a page.
+    let byte = |at: u64| if at < module.text.1 { unsafe { (at as *const u8).read() } } else { 0 };
+    let mut at = ip;
+    if [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)] == [0xf3, 0x0f, 0x1e, 0xfa] {
+        at += 4;
+    }
+    if byte(at) == 0xf2 {
+        at += 1;
+    }
+    if [byte(at), byte(at + 1)] != [0xff, 0x25] || at + 6 > module.text.1 {
+        return None;
+    }
+    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the instruction reads itself.
+    unsafe {
+        let distance = ((at + 2) as *const i32).read_unaligned();
+        let entry = (at + 6).wrapping_add_signed(distance.into());
+        Some((entry as *const u64).read_unaligned())
+    }
+}
+
+/// Whether going to an address means to leave the file that it lies in, or all instrumented files.
+pub fn leaves(ip: u64) -> bool {
+    original(ip).is_none() || linked(ip).is_some()
+}
+
+/// Whether a number is the address of a function that has a clone.
+pub fn is_function(ip: u64) -> bool {
+    let Some(module) = original(ip) else { return false };
+    AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
+}
+
+/// If an address lies in a way out of a clone: the original address that it leads to, whether rax is saved there, and
+/// whether a call takes it.
+pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
+    /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target]; …; jmp gs:[hook]`.
+    const BYTES: u64 = 48;
+    const DISTANCE: u64 = 12;
+    const HOOK: u64 = 38;
+    let module = modules().iter().find(|m| ip >= m.thunks && ip < m.clone_end)?;
+    let start = ip - (ip - module.thunks) % BYTES;
+    // SAFETY: inside the clone's segment.
+    let (distance, hook) = unsafe { (((start + DISTANCE) as *const i32).read_unaligned(), ((start + HOOK) as *const u32).read_unaligned()) };
+    Some(((start + DISTANCE + 4).wrapping_add_signed(distance.into()), ip != start, hook == abi::GS_CALL))
 }

@@ -41,6 +41,13 @@ pub const MODE_OFF: u32 = 0;
 pub const MODE_FULL: u32 = 1;
 /// [`Header::mode`]: keep the last `window` records of each `period`.
 pub const MODE_RING: u32 = 2;
+/// [`Header::mode`]: the original runs; triggers move threads into the clone for `window` records.
+pub const MODE_BURST: u32 = 3;
+
+/// [`Header::trigger_kind`]: a `perf_event` clock of CPU time in user space.
+pub const TRIGGER_EVENT: u32 = 1;
+/// [`Header::trigger_kind`]: a POSIX timer of CPU time.
+pub const TRIGGER_TIMER: u32 = 2;
 
 /// Thread slot: nobody's.
 pub const FREE: u32 = 0;
@@ -59,6 +66,16 @@ pub const CAUSE_END_OF_PROCESS: u32 = 2;
 pub const CAUSE_EXEC: u32 = 3;
 /// Recording in this thread was given up by the runtime.
 pub const CAUSE_GIVEN_UP: u32 = 7;
+/// Burst: a signal that the program handles came.
+pub const CAUSE_SIGNAL: u32 = 9;
+/// Burst: the thread stayed long in code without a clone, or left it by another way.
+pub const CAUSE_OUTSIDE: u32 = 10;
+/// Burst: the thread returned to code without a clone.
+pub const CAUSE_RETURNED: u32 = 11;
+/// Burst: code without a clone might have called code that has one.
+pub const CAUSE_CALLBACK: u32 = 12;
+/// Burst: the thread came to code of an instrumented file that has no clone.
+pub const CAUSE_NO_CLONE: u32 = 13;
 
 /// What the runtime counts, see [`Header::counters`].
 pub mod count {
@@ -74,8 +91,29 @@ pub mod count {
     pub const MODULES_UNTOLD: usize = 4;
     /// Handlers that changed their context: the region in flight was cut.
     pub const CUT_REGIONS: usize = 5;
+    /// Burst: signals that came.
+    pub const TRIGGERS: usize = 6;
+    /// Burst: windows that were begun.
+    pub const WINDOWS: usize = 7;
+    /// Burst: signals that came outside of instrumented code.
+    pub const TRIGGERS_OUTSIDE: usize = 8;
+    /// Burst: signals that found a window open, or no room for one.
+    pub const TRIGGERS_BUSY: usize = 9;
+    /// Burst: windows that ended before their first record.
+    pub const EMPTY_WINDOWS: usize = 10;
+    /// Burst: threads that got no trigger.
+    pub const THREADS_WITHOUT_TRIGGER: usize = 11;
     /// Not a loss: the thread slot to try next.
     pub const NEXT_SLOT: usize = 15;
+    /// Names for the manifest's `triggers`.
+    pub const TRIGGER_NAMES: [(usize, &str); 6] = [
+        (TRIGGERS, "came"),
+        (WINDOWS, "windows"),
+        (TRIGGERS_OUTSIDE, "outside"),
+        (TRIGGERS_BUSY, "busy"),
+        (EMPTY_WINDOWS, "empty"),
+        (THREADS_WITHOUT_TRIGGER, "threads_without"),
+    ];
     /// Names for the manifest's `dropped`, by number.
     pub const NAMES: [&str; 6] =
         ["threads_without_ring", "foreign_threads", "lost_probe_states", "threads_stopped", "modules_untold", "cut_regions"];
@@ -104,6 +142,12 @@ pub struct Header {
     pub ring_bytes: u64,
     /// Bytes of a thread slot in the file.
     pub stride: u64,
+    /// Burst: mean CPU time between two triggers of a thread, nanoseconds.
+    pub trigger_ns: u64,
+    /// Burst: number of the signal that triggers send.
+    pub signal: u32,
+    /// Burst: `TRIGGER_*`, as the last thread that began got it.
+    pub trigger_kind: AtomicU32,
     /// Futex: incremented whenever a thread publishes a chunk or a module is told.
     pub doorbell: AtomicU32,
     /// Number of rows of `modules` that were claimed.
@@ -129,6 +173,8 @@ pub const MODULE_NO_SIDECAR: u32 = 3;
 pub const MODULE_OTHER_SIDECAR: u32 = 4;
 /// [`ModuleRow::result`]: its record ids overlap with those of another module.
 pub const MODULE_OVERLAP: u32 = 5;
+/// [`ModuleRow::result`]: burst, and its calls are not translated.
+pub const MODULE_NOT_TRANSLATED: u32 = 7;
 /// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 
@@ -164,6 +210,14 @@ pub struct Control {
     pub cursor: u64,
     /// Spill places (`abi::GS_SPILL`). Written by probes.
     pub spill: [u64; 8],
+    /// Where translated clones jump (`abi::GS_RETURN` and the three that follow).
+    pub hooks: [u64; 4],
+    /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
+    pub hold: [u64; 18],
+    /// Which hook is not in its short way now, or 0.
+    pub in_hook: u64,
+    /// End of the stack of hooks.
+    pub hook_top: u64,
     /// Address of this page in its process.
     pub self_addr: u64,
     /// FREE, LIVE or CLOSING.

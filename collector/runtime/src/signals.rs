@@ -7,10 +7,10 @@
 use crate::abi::{self, Slot};
 use crate::context::{self, Context, Info, REGISTERS, RIP};
 use crate::next::{fail, next};
-use crate::shared::count;
+use crate::shared::{MODE_BURST, count};
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
-use crate::{guard, modules, process};
+use crate::{guard, hooks, modules, process, trigger, window};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -58,6 +58,7 @@ pub fn install() {
         KNOWN |= SEGV_BIT;
         sys::sigaction(SIGSEGV, Some(&segv_action()), None);
     }
+    install_trigger();
     // A blocked SIGSEGV may be inherited; the thread's view keeps it.
     if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(SEGV_BIT)), thread::current()) {
         ring.private().segv_blocked = old & SEGV_BIT != 0;
@@ -76,6 +77,11 @@ fn wrapped(wanted: &KernelAction) -> KernelAction {
     let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
     let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
     KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
+}
+
+/// Whether threads are moved into clones and back.
+fn burst() -> bool {
+    process::header().is_some_and(|h| h.mode == MODE_BURST)
 }
 
 // ---- what the program calls ---------------------------------------------------------------------
@@ -111,7 +117,7 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
                 let real = if handled { wrapped(new) } else { KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*new } };
                 (&raw mut ACTIONS[s]).write(*new);
                 KNOWN |= bit;
-                if s != SIGSEGV {
+                if s != SIGSEGV && s != trigger::signal() {
                     let r = sys::sigaction(s, Some(&real), None);
                     if r < 0 {
                         (&raw mut ACTIONS[s]).write(before);
@@ -222,7 +228,7 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
 fn change_mask(how: i32, set: Option<u64>, old: &mut u64) -> isize {
     let ring = thread::current();
     let real = match &ring {
-        Some(_) => set.map(|s| s & !(SEGV_BIT | INTERNAL)),
+        Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | INTERNAL)),
         None => set.map(|s| s & !INTERNAL),
     };
     if !(0..=2).contains(&how) && set.is_some() {
@@ -237,13 +243,17 @@ fn change_mask(how: i32, set: Option<u64>, old: &mut u64) -> isize {
                 if private.segv_blocked {
                     *old |= SEGV_BIT;
                 }
+                if private.trigger_blocked {
+                    *old |= trigger::bit();
+                }
                 if let Some(set) = set {
-                    let asked = set & SEGV_BIT != 0;
-                    private.segv_blocked = match how {
-                        0 => private.segv_blocked || asked,
-                        1 => private.segv_blocked && !asked,
+                    let change = |was: bool, asked: bool| match how {
+                        0 => was || asked,
+                        1 => was && !asked,
                         _ => asked,
                     };
+                    private.segv_blocked = change(private.segv_blocked, set & SEGV_BIT != 0);
+                    private.trigger_blocked = change(private.trigger_blocked, set & trigger::bit() != 0);
                 }
             }
             0
@@ -581,6 +591,9 @@ unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) 
 /// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
 fn note_death(context: &mut Context) {
     let Some(ring) = thread::current() else { return };
+    if burst() {
+        return window::leave(ring, context, window::Why::Signal);
+    }
     if let Some(place) = modules::place(context.registers[RIP]) {
         if sys::gs() == ring.address {
             commit(ring.control(), context, &place.state);
@@ -641,6 +654,10 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return thread::adopt_after_fork(ring);
     }
     let guard = ring.control().guard;
+    if header.mode == MODE_BURST && address >= guard && address < guard + crate::shared::PAGE as u64 && modules::in_clone(context.registers[RIP]) {
+        window::leave(ring, context, window::Why::Full);
+        return true;
+    }
     if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
         return false;
     }
@@ -666,8 +683,82 @@ fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context
     true
 }
 
+/// Entry for the trigger's signal, on the runtime's stack.
+#[unsafe(naked)]
+unsafe extern "C" fn on_trigger() {
+    naked_asm!(
+        "push rbx",
+        "mov rbx, rsp",
+        "and rsp, -16",
+        "call {triggered}",
+        "test rax, rax",
+        "jne 2f",
+        "mov rsp, rbx",
+        "pop rbx",
+        "ret",
+        "2:",
+        "mov rsp, rax",
+        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + 8 + {context}]",
+        "mov edi, [rsi]",
+        "jmp {deliver}",
+        triggered = sym triggered,
+        deliver = sym on_signal,
+        context = const size_of::<Context>(),
+    )
+}
+
+/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame for the program's handler:
+/// the program may use the signal for itself as well.
+unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Context) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    match thread::current() {
+        Some(ring) if trigger::is_ours(ring, i) => {
+            trigger::came(ring, c);
+            return 0;
+        }
+        None if i.code > 0 => return 0,
+        _ => {}
+    }
+    let s = signal as usize & 63;
+    // SAFETY: as in `segv`.
+    let action = unsafe { (&raw const ACTIONS[s]).read() };
+    match action.handler {
+        SIG_IGN => 0,
+        SIG_DFL => {
+            let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
+            // SAFETY: the default action, which ends the process.
+            unsafe { sys::sigaction(s, Some(&default), None) };
+            sys::tgkill(sys::getpid(), sys::gettid(), s);
+            0
+        }
+        _ => move_frame(context, &action),
+    }
+}
+
+/// Installs the trigger's handler.
+fn install_trigger() {
+    let signal = trigger::signal();
+    if signal == 0 {
+        return;
+    }
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
+    let action = KernelAction { handler: on_trigger as *const () as usize, flags, restorer: restorer_address(), mask: !0 };
+    // SAFETY: `on_trigger` is a signal handler; single-threaded.
+    unsafe {
+        let mut old = KernelAction::default();
+        sys::sigaction(signal, Some(&action), Some(&mut old));
+        (&raw mut ACTIONS[signal]).write(old);
+        KNOWN |= trigger::bit();
+    }
+    if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(trigger::bit())), thread::current()) {
+        ring.private().trigger_blocked = old & trigger::bit() != 0;
+    }
+}
+
 /// Commits the slots of the region in flight to the page that %gs points at.
-fn commit(control: &mut crate::shared::Control, context: &mut Context, state: &abi::ProbeState) {
+pub fn commit(control: &mut crate::shared::Control, context: &mut Context, state: &abi::ProbeState) {
     if state.base_reg != abi::NO_REG {
         control.cursor = context.register(state.base_reg).wrapping_sub(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
     }
@@ -717,7 +808,8 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
     let action = thread::exclusively(&LOCK, || unsafe { (&raw const ACTIONS[s.min(64)]).read() });
     if let Some(ring) = ring {
         let here = context as usize;
-        if here.wrapping_sub(ring.signal_stack()) < thread::SIGNAL_STACK {
+        if here.wrapping_sub(ring.hook_stack()) < thread::HOOK_STACK + thread::SIGNAL_STACK {
+            hooks::settle(c);
             return move_frame(context, &action);
         }
     }
@@ -729,6 +821,13 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
     if action.handler == SIG_DFL || action.handler == SIG_IGN {
         // Changed by another thread since the kernel chose this handler.
         return 0;
+    }
+    hooks::settle(c);
+    if let Some(ring) = ring
+        && burst()
+        && sys::gs() == ring.address
+    {
+        window::leave(ring, c, window::Why::Signal);
     }
     let rip = c.registers[RIP];
     // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
@@ -759,6 +858,9 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
                 *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
             }
         }
+        if place.state.flags & abi::STATE_PUSHED != 0 {
+            c.registers[15] += 8;
+        }
         c.registers[RIP] = place.orig;
         shown.copy_from_slice(&c.registers[..REGISTERS]);
     }
@@ -768,7 +870,10 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
         if ring.private().segv_blocked {
             c.mask |= SEGV_BIT;
         }
-        mask &= !SEGV_BIT;
+        if ring.private().trigger_blocked {
+            c.mask |= trigger::bit();
+        }
+        mask &= !(SEGV_BIT | trigger::bit());
     }
     // SAFETY: room that the caller has made on its stack.
     unsafe { delivery.write(Delivery { handler: action.handler, signal, recording, interrupted, before, shown, spill }) };
@@ -784,7 +889,8 @@ unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) 
     let Delivery { signal, shown, before, spill, .. } = delivery;
     if let Some(ring) = thread::current() {
         ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
-        c.mask &= !SEGV_BIT;
+        ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
+        c.mask &= !(SEGV_BIT | trigger::bit());
     }
     let Some((ring, place)) = delivery.interrupted else { return };
     let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };

@@ -3,7 +3,7 @@
 use crate::process;
 use crate::shared::PAGE;
 use crate::sys::{self, map};
-use crate::{modules, signals, thread};
+use crate::{modules, signals, thread, trigger};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,6 +55,9 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     signals::install();
     hook_loader(phdr, phnum);
     modules::scan();
+    if let Some(ring) = thread::current() {
+        trigger::start(ring);
+    }
 }
 
 /// Whether the kernel has given this thread a shadow stack, which moved code would violate.

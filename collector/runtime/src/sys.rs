@@ -16,6 +16,7 @@ pub mod nr {
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGRETURN: usize = 15;
+    pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;

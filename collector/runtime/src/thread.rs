@@ -3,8 +3,8 @@
 //! Each thread has one *reservation* in low memory:
 //!
 //! ```text
-//! signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
-//!                                                                       | ring: lap (mirrored), guard, chunks
+//! hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                    | ring: lap (mirrored), guard, chunks
 //! ```
 //!
 //! `%gs` points at the control page. The *spare* control page and ring are private memory that nobody
@@ -14,6 +14,7 @@
 //! The control page and everything behind it belong to the recorder's file and are not inherited by
 //! forked children: their first probe faults, and the handler gives them a slot of their own at the same addresses.
 
+use crate::hooks::{self, Hooks};
 use crate::process::{self, OWNER};
 use crate::shared::*;
 use crate::sys::{self, map};
@@ -21,6 +22,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
+/// Bytes of the stack on which hooks run.
+pub const HOOK_STACK: usize = 20 * 1024;
+/// Bytes at its bottom that are no stack, but hold what hooks remember.
+pub const HOOK_MEMORY: usize = 4096;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -37,6 +42,12 @@ const LAP_SLOTS: u64 = 1 << 18;
 pub struct Private {
     /// Whether the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: bool,
+    /// Whether it has the trigger's signal blocked. That is never really blocked either.
+    pub trigger_blocked: bool,
+    /// The window of `burst`.
+    pub window: crate::window::Window,
+    /// What begins windows.
+    pub trigger: crate::trigger::Trigger,
     /// The program's alternate stack: address, flags, size.
     pub stack: [usize; 3],
 }
@@ -97,6 +108,11 @@ impl Ring {
     pub fn private(self) -> &'static mut Private {
         // SAFETY: the second half of the spare page is reserved for it; zero is a valid value.
         unsafe { &mut *((self.address - SPARE + PAGE / 2) as *mut Private) }
+    }
+
+    /// Bottom of the stack of hooks; that of handlers follows it.
+    pub fn hook_stack(self) -> usize {
+        self.signal_stack() - HOOK_STACK
     }
 
     /// Bottom of the handler's stack.
@@ -216,10 +232,21 @@ pub fn set_up() {
     } else {
         ring.address
     };
-    *ring.private() = Private { segv_blocked: false, stack: [0, SS_DISABLE, 0] };
+    if header.mode == MODE_BURST {
+        // That of a thread which had this reservation before.
+        crate::trigger::disarm(ring);
+    }
+    *ring.private() = Private {
+        segv_blocked: false,
+        trigger_blocked: false,
+        window: Default::default(),
+        trigger: Default::default(),
+        stack: [0, SS_DISABLE, 0],
+    };
     install_signal_stack(ring);
     // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
     unsafe { sys::set_gs(gs) };
+    crate::trigger::arm(ring);
 }
 
 /// `ss_flags`: no alternate stack.
@@ -273,6 +300,22 @@ fn close(header: &Header, ring: Ring, cause: u32) {
     }
 }
 
+/// Forgets what all threads of this process know of where code goes on: a module is gone.
+pub fn forget_code() {
+    for entry in &RESERVATIONS {
+        match entry.load(Ordering::Acquire) {
+            0 => return,
+            address => {
+                let ring = Ring { address };
+                // A child of which nobody knows yet has none of its parent's pages.
+                if sys::getpid() == OWNER.load(Ordering::Relaxed) && ring.control().state.load(Ordering::Relaxed) != PRIVATE {
+                    hooks::forget(ring);
+                }
+            }
+        }
+    }
+}
+
 /// Makes a new reservation, with a thread slot if there is one left.
 fn reserve(header: &Header) -> Option<Ring> {
     let place = RESERVATIONS.iter().find(|e| e.load(Ordering::Relaxed) == 0)?;
@@ -282,7 +325,7 @@ fn reserve(header: &Header) -> Option<Ring> {
 }
 
 /// Bytes of a reservation before its control page.
-const BEFORE: usize = SIGNAL_STACK + SPARE;
+const BEFORE: usize = HOOK_STACK + SIGNAL_STACK + SPARE;
 
 fn reserve_slot(header: &Header) -> Option<Ring> {
     let total = BEFORE + PAGE + area_bytes(header);
@@ -446,6 +489,9 @@ fn use_private_page(ring: Ring) {
 /// Sets the spare ring to its start.
 pub fn begin_spare(ring: Ring) {
     let spare = ring.spare();
+    hooks::set(spare, Hooks::Closed);
+    spare.hook_top = ring.signal_stack() as u64;
+    spare.in_hook = 0;
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low { ring.address - SPARE + PAGE } else { SCRAP.load(Ordering::Relaxed) } as u64;
@@ -464,7 +510,18 @@ fn begin(header: &Header, ring: Ring) {
     control.slots_before = 0;
     control.period_before = 0;
     control.ring_start = if header.mode == MODE_RING { (ring.address + PAGE) as u64 } else { 0 };
+    control.hook_top = ring.signal_stack() as u64;
+    control.in_hook = 0;
     begin_spare(ring);
+    if control.state.load(Ordering::Relaxed) != PRIVATE {
+        hooks::forget(ring);
+    }
+    if header.mode == MODE_BURST {
+        crate::window::rest(header, ring);
+        control.begin_ns = sys::now_ns();
+        return;
+    }
+    hooks::set(control, Hooks::Always);
     crate::guard::begin_stretch(header, ring);
 }
 

@@ -12,14 +12,16 @@ struct Start {
     function: usize,
     argument: usize,
     segv_blocked: bool,
+    trigger_blocked: bool,
 }
 
 const POOL: usize = 1024;
-static mut STARTS: [Start; POOL] = [const { Start { used: AtomicU32::new(0), function: 0, argument: 0, segv_blocked: false } }; POOL];
+static mut STARTS: [Start; POOL] = [const { Start { used: AtomicU32::new(0), function: 0, argument: 0, segv_blocked: false, trigger_blocked: false } }; POOL];
 
 /// Takes a place of the pool. Waits if a thousand threads are being started at once.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
     let segv_blocked = thread::current().is_some_and(|r| r.private().segv_blocked);
+    let trigger_blocked = thread::current().is_some_and(|r| r.private().trigger_blocked);
     loop {
         for i in 0..POOL {
             // SAFETY: `used` guards the place.
@@ -29,6 +31,7 @@ extern "C" fn prepare(function: usize, argument: usize) -> usize {
                     (*start).function = function;
                     (*start).argument = argument;
                     (*start).segv_blocked = segv_blocked;
+                    (*start).trigger_blocked = trigger_blocked;
                     return start as usize;
                 }
             }
@@ -47,11 +50,11 @@ struct Call {
 /// First step of a new thread.
 extern "C" fn begin(start: *mut Start) -> Call {
     // SAFETY: made by `prepare` for this thread alone.
-    let (call, blocked) = unsafe {
+    let (call, blocked, trigger_blocked) = unsafe {
         let call = Call { function: (*start).function, argument: (*start).argument };
-        let blocked = (*start).segv_blocked;
+        let (blocked, trigger_blocked) = ((*start).segv_blocked, (*start).trigger_blocked);
         (*start).used.store(0, Ordering::Release);
-        (call, blocked)
+        (call, blocked, trigger_blocked)
     };
     let old = sys::sigprocmask(0, Some(!0));
     thread::forget_parents(sys::gs());
@@ -60,9 +63,10 @@ extern "C" fn begin(start: *mut Start) -> Call {
     thread::set_up();
     if let Some(ring) = thread::current() {
         ring.private().segv_blocked = blocked;
+        ring.private().trigger_blocked = trigger_blocked;
     }
     if let Ok(old) = old {
-        let _ = sys::sigprocmask(2, Some(old & !(1 << 10)));
+        let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
     }
     call
 }
@@ -155,7 +159,7 @@ extern "C" fn begin_notification(start: *mut Start) -> Call {
     unsafe { sys::set_gs(0) };
     thread::set_up();
     if let Ok(old) = old {
-        let _ = sys::sigprocmask(2, Some(old & !(1 << 10)));
+        let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
     }
     call
 }
@@ -206,6 +210,24 @@ extern "C" fn no_clone() -> i32 {
 #[unsafe(naked)]
 unsafe extern "C" fn enter_clone() {
     naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {begin}", "mov rsp, rbp", "pop rbp", "mov rdi, rdx", "jmp rax", begin = sym begin)
+}
+
+/// The child gets a trigger of its own.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> i32 {
+    let Some(real) = next!(c"fork", unsafe extern "C" fn() -> i32) else { return fail(38) };
+    // SAFETY: the C library's function.
+    let child = unsafe { real() };
+    if child == 0
+        && crate::trigger::signal() != 0
+        && let Some(ring) = thread::current()
+    {
+        crate::trigger::renew(ring);
+    }
+    child
 }
 
 /// In the child, records go to the spare ring until `exec` or `_exit`: it shares its parent's memory.

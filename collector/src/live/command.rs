@@ -31,9 +31,10 @@ fn own(message: impl std::fmt::Display) -> Failure {
 
 /// Records a program; returns the exit status to pass on.
 pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Choice, probe: &ProbeReport) -> Result<i32, Failure> {
-    let windows = match cli.mode {
+    let windows = match cli.mode.unwrap_or(Mode::Ring) {
         Mode::Full => None,
         Mode::Ring => Some((cli.period, cli.window)),
+        Mode::Burst => return Err(own("--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time")),
         Mode::Off => return Err(own("--mode off is for the software backend")),
     };
     Folder::check(&cli.output, cli.force)?;

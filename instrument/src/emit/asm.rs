@@ -189,6 +189,17 @@ pub fn jmp32(out: &mut Vec<u8>) -> usize {
     out.len() - 4
 }
 
+/// `jmp [gs:offset]`; returns 0.
+pub fn jump_gs(out: &mut Vec<u8>, offset: u32) -> usize {
+    encode(out, None, false, &[0xff], 4, &Mem::gs(offset));
+    0
+}
+
+/// `call [gs:offset]`
+pub fn call_gs(out: &mut Vec<u8>, offset: u32) {
+    encode(out, None, false, &[0xff], 2, &Mem::gs(offset));
+}
+
 /// A multi-byte no-operation of 1 to 9 bytes.
 pub fn nop(len: usize) -> &'static [u8] {
     const NOPS: [&[u8]; 10] = [
@@ -307,6 +318,8 @@ mod tests {
         assert_eq!(asm(|o| { gs_rip(o, true, 0x89, Gpr(9)); }), "mov %r9,%gs:0x1008");
         assert_eq!(asm(|o| kmovw(o, Gpr(10), 3)), "kmovw %k3,%r10d");
         assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007,%r8");
+        assert_eq!(asm(|o| { jump_gs(o, 72); }), "jmpq *%gs:0x48");
+        assert_eq!(asm(|o| call_gs(o, 96)), "callq *%gs:0x60");
     }
 
     #[test]

@@ -16,20 +16,21 @@ use mgz_annotations_schema::sidecar::PtWrite;
 /// `mov reg, mem`.
 pub(super) const MOV_LOAD: u8 = 0x8b;
 /// `mov mem, reg`.
-const MOV_STORE: u8 = 0x89;
+pub(super) const MOV_STORE: u8 = 0x89;
 /// Spill place of a hold's cursor register.
 const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 const PLACE_ADDRESS: u8 = 1;
 
 /// Re-emits a function. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
-/// below 1 GiB at the address that it is linked for.
-pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool) -> Result<Emitted, EmitError> {
+/// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
+pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, translated: bool) -> Result<Emitted, EmitError> {
     let mut emitter = Emitter {
         function,
         bytes,
         pt: flavour == FLAVOUR_PT,
         fixed,
+        translated,
         sink: Sink::new(function.insns.len() + function.blocks.len()),
         usage: Usage::default(),
         stays: &function.stays,
@@ -54,6 +55,7 @@ pub(super) struct Emitter<'a> {
     bytes: &'a [u8],
     pt: bool,
     pub(super) fixed: bool,
+    translated: bool,
     pub(super) sink: Sink,
     usage: Usage,
     /// Where the cursor is in a register. A block's label is that of its first instruction; `insns.len() + block` is
@@ -128,7 +130,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn raw(&self, insn: &Insn) -> Result<&[u8], EmitError> {
+    pub(super) fn raw(&self, insn: &Insn) -> Result<&[u8], EmitError> {
         let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
         self.bytes.get(start..start + usize::from(insn.len)).ok_or(EmitError::NoBytes)
     }
@@ -159,6 +161,9 @@ impl Emitter<'_> {
         }
         if self.moved {
             return self.moved_load(insn, None);
+        }
+        if self.translated && self.transfer(insn)? {
+            return Ok(());
         }
         match inst.flow_control() {
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::XbeginXabortXend

@@ -14,6 +14,7 @@ pub mod probe;
 pub mod relax;
 mod rows;
 mod sink;
+mod transfer;
 mod transit;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use std::ops::Range;
 
 pub use code::emit;
 pub use sink::{key as state_key, leb128};
+pub use transfer::{THUNK_BYTES, thunk};
 
 /// Why a function could not be re-emitted; it is then left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +64,8 @@ pub enum FixupKind {
     Original(u64),
     /// Distance to the clone of an original address, or to itself if it has no clone.
     Code(u64),
+    /// Distance to where a call in a translated clone goes: the clone of an original address, or the way out to it.
+    Call(u64),
     /// Displacement of a jump-table load: the original's plus the distance from the original table to the
     /// copy.
     Table {

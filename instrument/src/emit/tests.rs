@@ -61,7 +61,7 @@ fn text(code: &[u8]) -> Vec<String> {
 }
 
 fn emitted(f: &Function, bytes: &[u8], flavour: u32) -> Vec<String> {
-    text(&emit(f, bytes, flavour, false).unwrap().code)
+    text(&emit(f, bytes, flavour, false, false).unwrap().code)
 }
 
 /// mov rax,[rdi]; mov rcx,[rdi+8]; ret
@@ -189,7 +189,7 @@ fn a_gather_leaves_base_index_and_mask() {
         ]
     );
     f.regions[0].records[0].slots = 4;
-    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap_err(), EmitError::Record, "the plan and the code must agree");
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap_err(), EmitError::Record, "the plan and the code must agree");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
 fn code_addresses_that_are_fixed_save_a_byte() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
     f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
-    let (long, short) = (emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap(), emit(&f, &bytes, FLAVOUR_SOFT, true).unwrap());
+    let (long, short) = (emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap(), emit(&f, &bytes, FLAVOUR_SOFT, true, false).unwrap());
     assert_eq!(long.code.len() - short.code.len(), 2);
     let offsets: Vec<FixupKind> = short.fixups.iter().map(|f| f.kind).collect();
     assert_eq!(offsets, [FixupKind::Original(0), FixupKind::RecordId(0), FixupKind::Original(0)]);
@@ -217,7 +217,7 @@ fn branches_stay_inside_and_no_operations_go() {
     // 1000: test eax,eax; je 100c; 1004: nopl 0(rax,rax); nop; 100a: jmp 1000; 100c: ret
     let blocks: [&[u8]; 4] = [&[0x85, 0xc0, 0x74, 0x08], &[0x0f, 0x1f, 0x44, 0, 0, 0x90], &[0xeb, 0xf4], &[0xc3]];
     let (f, bytes) = function(&blocks, RegSet::EMPTY);
-    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(text(&e.code), ["test %eax,%eax", "je 6", "jmp 0", "ret"]);
     assert_eq!(e.clone_of(0x100a), Some(4));
     assert_eq!(e.clone_from(0x1005), 4, "what has no clone goes on behind");
@@ -227,7 +227,7 @@ fn branches_stay_inside_and_no_operations_go() {
 #[test]
 fn a_function_that_runs_out_of_its_range_goes_on_in_the_original() {
     let (f, bytes) = function(&[&[0x90, 0x31, 0xc0]], RegSet::EMPTY);
-    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(e.code, [0x31, 0xc0, 0xe9, 0, 0, 0, 0]);
     assert_eq!(e.fixups, [Fixup { at: 3, end: 7, kind: FixupKind::Code(0x1003) }]);
 }
@@ -243,7 +243,7 @@ fn a_table_load_is_redirected_whatever_its_displacement_was() {
         let (mut f, bytes) = function(&[code], RegSet::EMPTY);
         let form = TableForm::Relative { anchor: 0x2000 };
         f.tables = vec![JumpTable { load: InsnId(0), jump: InsnId(0), table: 0x2000, form, targets: vec![START] }];
-        let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+        let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
         assert_eq!(e.fixups[0].kind, FixupKind::Table { table: 0, disp });
         assert_eq!(e.fixups[0].end, length);
         assert_eq!(e.tables[0].targets, [START]);
@@ -255,19 +255,19 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
     // endbr64; mov rax,[rdi]; mov rcx,[rdi+8]; ret
     let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], TWO_LOADS].concat();
     let (f, bytes) = function(&[&code], RegSet::EMPTY);
-    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap().patches, [(START + 4, 4)]);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches, [(START + 4, 4)]);
     // The block ends after three bytes: no room.
     let (mut f, bytes) = function(&[&TWO_LOADS[..3], &TWO_LOADS[3..]], RegSet::EMPTY);
     f.blocks[1].external_entry = true;
     f.blocks[0].succs = vec![BlockId(1)];
-    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap().patches, [(START + 3, 3)]);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches, [(START + 3, 3)]);
 }
 
 #[test]
 fn the_map_has_a_state_for_every_boundary() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
     f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
-    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], record_count: 1, ..Default::default() };
     let map = crate::annotate::address_map(std::slice::from_ref(&e), &placed);
     let map = AddrMap::new(&map).unwrap();
@@ -339,7 +339,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     let plain = |lines: &[&str]| lines.iter().map(|l| l.split(" 0x").next().filter(|_| l.starts_with('j')).unwrap_or(l).to_string()).collect::<Vec<_>>();
     assert_eq!(plain(&lines.iter().map(String::as_str).collect::<Vec<_>>()), plain(&expected));
     // The branch that was turned around is the original's in the map, and the code before it runs before it.
-    let e = emit(&f, &bytes, FLAVOUR_SOFT, false).unwrap();
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(e.clone_of(START), Some(0), "callers get what loads the cursor");
     assert_eq!(e.begins[0], 0);
 }
@@ -355,4 +355,80 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[lines.len() - 2], "mov %gs:0,%edx", "the cursor is loaded before the jump: {lines:?}");
+}
+
+/// Clone addresses, what they stand for, and whether a return address is pushed or control comes back there.
+fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
+    let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
+    let bytes = crate::annotate::address_map(std::slice::from_ref(e), &placed);
+    let map = AddrMap::new(&bytes).unwrap();
+    map.walk(0).unwrap().map(|s| (s.orig, map.state(s.state).unwrap().flags, map.state(s.state).unwrap().saved[0] == [0, 4])).collect()
+}
+
+#[test]
+fn translated_calls_push_the_original_return_address() {
+    use mgz_annotations_schema::abi::{STATE_BACK, STATE_PUSHED};
+    // call 2005; ret
+    let (f, bytes) = function(&[&[0xe8, 0, 0x10, 0, 0, 0xc3]], RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
+    let expected = ["mov %rax,%gs:0x28", "lea 0x10,%rax", "push %rax", "mov %gs:0x28,%rax", "jmp 0x000000000000001F", "callq *%gs:0x60", "jmpq *%gs:0x48"];
+    assert_eq!(text(&e.code), expected);
+    let kinds: Vec<FixupKind> = e.fixups.iter().map(|f| f.kind).collect();
+    assert_eq!(kinds, [FixupKind::Original(0x1005), FixupKind::Call(0x2005)]);
+    let (call, next) = (0x1000, 0x1005);
+    let states = [
+        (call, 0, false),
+        (call, 0, true),
+        (call, 0, true),
+        (call, STATE_PUSHED, true),
+        (call, STATE_PUSHED, false),
+        (next, STATE_BACK, false),
+        (next, 0, false),
+    ];
+    assert_eq!(walk(&e), states);
+    // Where code has fixed addresses, one instruction pushes it.
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, true, true).unwrap();
+    let lines = text(&e.code);
+    assert!(lines[0].starts_with("push") && lines[0].ends_with("$0x1005") && lines[1].starts_with("jmp 0x"), "{lines:?}");
+    assert_eq!(walk(&e)[1], (call, STATE_PUSHED, false));
+}
+
+#[test]
+fn translated_indirect_transfers_hand_their_target_over() {
+    let cases: [(&[u8], &str, bool); 6] = [
+        (&[0xff, 0xd0], "mov %rax,%rax", true),
+        (&[0x41, 0xff, 0xd3], "mov %r11,%rax", true),
+        (&[0xff, 0x54, 0x24, 0x08], "mov 8(%rsp),%rax", true),
+        (&[0x64, 0xff, 0x14, 0x25, 0x10, 0, 0, 0], "mov %fs:0x10,%rax", true),
+        (&[0x3e, 0xff, 0xe2], "mov %rdx,%rax", false),
+        (&[0x43, 0xff, 0x64, 0xcf, 0x10], "mov 0x10(%r15,%r9,8),%rax", false),
+    ];
+    for (code, load, call) in cases {
+        let (f, bytes) = function(&[code], RegSet::EMPTY);
+        let lines = text(&emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap().code);
+        assert_eq!(lines[..3], ["mov %rax,%gs:0x28", load, "mov %rax,%gs:0x30"], "{code:02x?}");
+        if call {
+            assert!(lines[3].starts_with("lea ") && lines[4..8] == ["push %rax", "mov %gs:0x28,%rax", "jmpq *%gs:0x50", "callq *%gs:0x60"], "{lines:?}");
+        } else {
+            assert_eq!(lines[3..], ["mov %gs:0x28,%rax", "jmpq *%gs:0x58"]);
+        }
+    }
+    // call *0x10(%rip)
+    let (f, bytes) = function(&[&[0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
+    assert_eq!(e.fixups[0], Fixup { at: 12, end: 16, kind: FixupKind::Original(0x1016) });
+    // ret 8 is left alone.
+    let (f, bytes) = function(&[&[0xc2, 8, 0]], RegSet::EMPTY);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(), EmitError::Encoding);
+}
+
+#[test]
+fn the_way_out_has_the_layout_that_the_runtime_reads() {
+    let code = thunk(0x40_0000, 0x40_1234, true).unwrap();
+    assert_eq!(code.len(), THUNK_BYTES);
+    let lines = text(&code);
+    assert_eq!(lines[..5], ["mov %rax,%gs:0x28", "lea 0x1234,%rax", "mov %rax,%gs:0x30", "mov %gs:0x28,%rax", "jmpq *%gs:0x50"]);
+    assert_eq!(i32::from_le_bytes(code[12..16].try_into().unwrap()), 0x1234 - 16);
+    assert_eq!(code[38..42], [0x50, 0, 0, 0]);
+    assert!(thunk(0x40_0000, 1 << 40, false).is_none());
 }

@@ -1,0 +1,471 @@
+//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to code without a clone
+//! go on (see `abi`, "Translated clones").
+//!
+//! What makes this hard: it stands between any two instructions of the program, so it may change no register, no flag and
+//! nothing on the stack, and a signal may arrive at each of its own instructions. So all that it saves lies in the control
+//! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
+//! was to go) or was never met.
+//!
+//! A small table in each control page maps original addresses to their clones; a miss calls [`slow`], on a
+//! stack of its own.
+
+use crate::context::{Context, RIP};
+use crate::process;
+use crate::shared::*;
+use crate::sys;
+use crate::thread::{self, Ring};
+use crate::{modules, window};
+use core::arch::global_asm;
+use core::mem::offset_of;
+
+/// Offset of the table of known addresses in a control page: `(original, clone)`, by the original's low bits.
+pub const CACHE: usize = PAGE / 2;
+/// Its entries.
+pub const CACHE_ENTRIES: usize = 128;
+
+const RAX: usize = offset_of!(Control, hold);
+const RCX: usize = RAX + 8;
+const FLAGS: usize = RAX + 16;
+const TO: usize = RAX + 24;
+const RSP: usize = RAX + 32;
+const REST: usize = RAX + 40;
+
+/// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
+const RETURN: u64 = 1;
+const CALL: u64 = 2;
+const JUMP: u64 = 3;
+const BACK: u64 = 4;
+
+const _: () = {
+    assert!(offset_of!(Control, hooks) == crate::abi::GS_RETURN as usize);
+    assert!(offset_of!(Control, hooks) + 8 == crate::abi::GS_CALL as usize);
+    assert!(offset_of!(Control, hooks) + 16 == crate::abi::GS_JUMP as usize);
+    assert!(offset_of!(Control, hooks) + 24 == crate::abi::GS_BACK as usize);
+    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * CACHE_ENTRIES <= PAGE);
+};
+
+// Flags are kept by lahf and seto, which need no stack. Labels whose addresses `settle` knows: see `Hook`.
+global_asm!(
+    ".section .text.mgz_hooks, \"ax\", @progbits",
+    ".p2align 6",
+    ".macro mgz_hook name kind address pop",
+    "mgz_\\name:",
+    "mov gs:[{rax}], rax",
+    "mgz_\\name\\()_1:",
+    "mov gs:[{rcx}], rcx",
+    "mgz_\\name\\()_2:",
+    "lahf",
+    "seto al",
+    "mov gs:[{flags}], rax",
+    "mgz_\\name\\()_3:",
+    ".if \\kind != {back_kind}",
+    "mov rax, \\address",
+    "mov ecx, eax",
+    "shr ecx, 4",
+    "xor ecx, eax",
+    "and ecx, {mask}",
+    "shl ecx, 4",
+    "cmp rax, gs:[rcx + {cache}]",
+    "jne 2f",
+    "mov rax, gs:[rcx + {cache} + 8]",
+    "mov gs:[{to}], rax",
+    "jmp 4f",
+    ".endif",
+    "2:",
+    "mov gs:[{rsp}], rsp",
+    "mov gs:[{rest}], rdx",
+    "mov gs:[{rest} + 8], rbx",
+    "mov gs:[{rest} + 16], rbp",
+    "mov gs:[{rest} + 24], rsi",
+    "mov gs:[{rest} + 32], rdi",
+    "mov gs:[{rest} + 40], r8",
+    "mov gs:[{rest} + 48], r9",
+    "mov gs:[{rest} + 56], r10",
+    "mov gs:[{rest} + 64], r11",
+    "mov gs:[{rest} + 72], r12",
+    "mov gs:[{rest} + 80], r13",
+    "mov gs:[{rest} + 88], r14",
+    "mov gs:[{rest} + 96], r15",
+    "mov rcx, gs:[{top}]",
+    "fxsave64 [rcx - 512]",
+    "mov eax, \\kind",
+    "mov gs:[{in_hook}], rax",
+    "lea rsp, [rcx - 512]",
+    "mov edi, eax",
+    "call {slow}",
+    "mov gs:[{to}], rax",
+    "mov rcx, gs:[{top}]",
+    "fxrstor64 [rcx - 512]",
+    "mov r15, gs:[{rest} + 96]",
+    "mov r14, gs:[{rest} + 88]",
+    "mov r13, gs:[{rest} + 80]",
+    "mov r12, gs:[{rest} + 72]",
+    "mov r11, gs:[{rest} + 64]",
+    "mov r10, gs:[{rest} + 56]",
+    "mov r9, gs:[{rest} + 48]",
+    "mov r8, gs:[{rest} + 40]",
+    "mov rdi, gs:[{rest} + 32]",
+    "mov rsi, gs:[{rest} + 24]",
+    "mov rbp, gs:[{rest} + 16]",
+    "mov rbx, gs:[{rest} + 8]",
+    "mov rdx, gs:[{rest}]",
+    "mov rsp, gs:[{rsp}]",
+    "mov qword ptr gs:[{in_hook}], 0",
+    "4:",
+    "mov rax, gs:[{flags}]",
+    "add al, 127",
+    "sahf",
+    "mov rcx, gs:[{rcx}]",
+    "mov rax, gs:[{rax}]",
+    ".if \\pop",
+    "lea rsp, [rsp + 8]",
+    ".endif",
+    "mgz_\\name\\()_4:",
+    "jmp gs:[{to}]",
+    ".endm",
+    "mgz_hooks:",
+    "mgz_hook return, {return_kind}, [rsp], 1",
+    "mgz_hook call, {call_kind}, gs:[{target}], 0",
+    "mgz_hook jump, {jump_kind}, gs:[{target}], 0",
+    "mgz_hook back, {back_kind}, [rsp], 1",
+    // For clones that are met outside of a window: on in the original.
+    "mgz_plain_return:",
+    "ret",
+    "mgz_plain_go:",
+    "jmp gs:[{target}]",
+    "mgz_hooks_end:",
+    ".purgem mgz_hook",
+    ".text",
+    rax = const RAX,
+    rcx = const RCX,
+    flags = const FLAGS,
+    to = const TO,
+    rsp = const RSP,
+    rest = const REST,
+    top = const offset_of!(Control, hook_top),
+    in_hook = const offset_of!(Control, in_hook),
+    cache = const CACHE,
+    mask = const CACHE_ENTRIES - 1,
+    target = const offset_of!(Control, spill) + 8 * crate::abi::PLACE_TARGET as usize,
+    return_kind = const RETURN,
+    call_kind = const CALL,
+    jump_kind = const JUMP,
+    back_kind = const BACK,
+    slow = sym slow,
+);
+
+/// The address of a label of the hooks.
+macro_rules! label {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: computes an address.
+        unsafe { core::arch::asm!(concat!("lea {}, [rip + ", $name, "]"), out(reg) address, options(nomem, nostack, preserves_flags)) };
+        address as u64
+    }};
+}
+
+/// What a control page's hooks do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Hooks {
+    /// Go on in the original, whatever comes: no window is open.
+    Closed,
+    /// Go on in clones; nobody counts what happens elsewhere (`full`, `ring`).
+    Always,
+    /// Go on in clones, inside a window.
+    Window,
+}
+
+/// Sets the hooks of a control page.
+pub fn set(control: &mut Control, hooks: Hooks) {
+    control.hooks = match hooks {
+        Hooks::Closed => [label!("mgz_plain_return"), label!("mgz_plain_go"), label!("mgz_plain_go"), label!("mgz_back")],
+        Hooks::Always => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_plain_return")],
+        Hooks::Window => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_back")],
+    };
+}
+
+/// Forgets the known addresses of a control page in the recorder's file.
+pub fn forget(ring: Ring) {
+    // SAFETY: the second half of such a control page is this table's; entries are valid in any state.
+    unsafe { core::ptr::write_bytes((ring.address + CACHE) as *mut u8, 0, 16 * CACHE_ENTRIES) };
+    // SAFETY: the bottom of the stack of hooks is set aside for this.
+    unsafe { core::ptr::write_bytes(ring.hook_stack() as *mut u8, 0, thread::HOOK_MEMORY) };
+}
+
+/// Notes where an original address goes on.
+fn know(ring: Ring, original: u64, clone: u64) {
+    let number = (original >> 4 ^ original) as usize & (CACHE_ENTRIES - 1);
+    put((ring.address + CACHE + 16 * number) as *mut u64, original, clone);
+}
+
+/// Writes an entry of one of this thread's tables.
+fn put(entry: *mut u64, key: u64, value: u64) {
+    // SAFETY: the callers' tables. The key is written last, since a signal may end this anywhere.
+    unsafe {
+        entry.write_volatile(0);
+        entry.add(1).write_volatile(value);
+        entry.write_volatile(key);
+    }
+}
+
+/// What [`slow`] has found out before, in a table at the bottom of the stack of hooks: it spares most calls of code without a
+/// clone their looks into the address map.
+struct Memory(Ring);
+
+/// Key of a call's target that lies outside of instrumented files.
+const OUTSIDE: u64 = 1 << 63;
+
+impl Memory {
+    const ENTRIES: usize = thread::HOOK_MEMORY / 16;
+
+    fn entry(&self, key: u64) -> *mut u64 {
+        let number = (key >> 4 ^ key) as usize & (Self::ENTRIES - 1);
+        (self.0.hook_stack() + 16 * number) as *mut u64
+    }
+
+    fn recall(&self, key: u64) -> Option<u64> {
+        let entry = self.entry(key);
+        // SAFETY: an entry of this thread's table.
+        unsafe { (entry.read() == key).then(|| entry.add(1).read()) }
+    }
+
+    fn note(&self, key: u64, value: u64) {
+        put(self.entry(key), key, value);
+    }
+}
+
+/// [`modules::back_of`], remembered.
+fn back_of(ring: Ring, original: u64) -> Option<u64> {
+    let memory = Memory(ring);
+    memory.recall(original).or_else(|| {
+        let back = modules::back_of(original)?;
+        memory.note(original, back);
+        Some(back)
+    })
+}
+
+/// Where control goes from a hook whose table has no answer.
+extern "C" fn slow(kind: u64) -> u64 {
+    let gs = sys::gs();
+    let Some(ring) = thread::ring_at(gs) else { return 0 };
+    // SAFETY: %gs points at this page: the ring's control page, or its spare one.
+    let control = unsafe { &mut *(gs as *mut Control) };
+    let stack = control.hold[4];
+    let target = control.spill[crate::abi::PLACE_TARGET as usize];
+    let recording = gs == ring.address;
+    go(ring, control, recording, kind, stack, target)
+}
+
+/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
+fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
+    // SAFETY: a return address was just pushed, or is about to be popped.
+    let top = unsafe { (stack as *const u64).read() };
+    let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
+    let open = recording && (!burst || window::is_open(ring));
+    match kind {
+        RETURN => {
+            // A clone that was called by code without one returns to what the runtime has put there.
+            let original = if modules::in_clone(top) { modules::original_of_back(top).unwrap_or(top) } else { top };
+            match modules::entry(original) {
+                Some(clone) if open => {
+                    if original == top {
+                        know(ring, original, clone);
+                    }
+                    clone
+                }
+                _ if burst => {
+                    window::close_in_hook(ring, window::Why::Returned);
+                    original
+                }
+                _ => top,
+            }
+        }
+        BACK => {
+            let back = top.wrapping_sub(8);
+            if open && (!burst || window::comes_back(ring, stack, back)) {
+                return top;
+            }
+            if burst && recording {
+                window::close_in_hook(ring, window::Why::Outside);
+            }
+            modules::original_of_back(back).unwrap_or(top)
+        }
+        _ => {
+            if !open {
+                return target;
+            }
+            let memory = Memory(ring);
+            if kind == CALL && memory.recall(OUTSIDE | target).is_some() {
+                leave(ring, control, burst, true, stack, target);
+                return target;
+            }
+            if let Some(clone) = modules::entry(target) {
+                know(ring, target, clone);
+                return clone;
+            }
+            let linked = modules::linked(target);
+            if let Some(clone) = linked.and_then(modules::entry) {
+                return clone;
+            }
+            // (An entry that is not bound yet leads back into its own file.)
+            if kind == CALL && linked.is_none_or(modules::leaves) && modules::leaves(target) {
+                memory.note(OUTSIDE | target, 1);
+            }
+            leave(ring, control, burst, kind == CALL, stack, target);
+            target
+        }
+    }
+}
+
+/// Prepares for code without a clone: what it returns to shall lead back.
+fn leave(ring: Ring, control: &Control, burst: bool, call: bool, stack: u64, target: u64) {
+    // A jump to such code of an instrumented file need not be a function's end.
+    let leaves = call || modules::leaves(target);
+    // SAFETY: as in `go`.
+    let top = unsafe { (stack as *const u64).read() };
+    let back = if leaves { back_of(ring, top) } else { None };
+    if burst {
+        let arguments = [control.hold[9], control.hold[8], control.hold[5], control.hold[1], control.hold[10], control.hold[11]];
+        let why = if !leaves {
+            Some(window::Why::NoClone)
+        } else if arguments.iter().any(|&a| modules::is_function(a)) {
+            Some(window::Why::Callback)
+        } else if back.is_none() {
+            Some(window::Why::Returned)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return window::close_in_hook(ring, why);
+        }
+    }
+    if let Some(back) = back {
+        if burst && !window::goes_away(ring, stack, back) {
+            return;
+        }
+        // SAFETY: the return address of the call that is being made.
+        unsafe { (stack as *mut u64).write(back) };
+    }
+}
+
+/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or had not begun: control
+/// is then at an original address, or at a place of a clone that the address map knows. Returns whether that was so.
+pub fn settle(context: &mut Context) -> bool {
+    let gs = sys::gs();
+    let Some(ring) = thread::ring_at(gs) else { return false };
+    // SAFETY: %gs points at this page.
+    let control = unsafe { &mut *(gs as *mut Control) };
+    let rip = context.registers[RIP];
+    let inside = rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end");
+    let recording = gs == ring.address;
+    if let Some((target, saved, call)) = modules::way_out(rip) {
+        if saved {
+            *context.register(0) = control.spill[crate::abi::PLACE_RAX as usize];
+        }
+        let kind = if call { CALL } else { JUMP };
+        end(ring, control, recording, kind, context, target);
+        return true;
+    }
+    if !inside && control.in_hook == 0 {
+        return false;
+    }
+    let target = control.spill[crate::abi::PLACE_TARGET as usize];
+    if control.in_hook != 0 {
+        let kind = control.in_hook;
+        restore_all(control, context);
+        control.in_hook = 0;
+        end(ring, control, recording, kind, context, target);
+        return true;
+    }
+    let starts = [
+        (RETURN, label!("mgz_return"), [label!("mgz_return_1"), label!("mgz_return_2"), label!("mgz_return_3"), label!("mgz_return_4")]),
+        (CALL, label!("mgz_call"), [label!("mgz_call_1"), label!("mgz_call_2"), label!("mgz_call_3"), label!("mgz_call_4")]),
+        (JUMP, label!("mgz_jump"), [label!("mgz_jump_1"), label!("mgz_jump_2"), label!("mgz_jump_3"), label!("mgz_jump_4")]),
+        (BACK, label!("mgz_back"), [label!("mgz_back_1"), label!("mgz_back_2"), label!("mgz_back_3"), label!("mgz_back_4")]),
+    ];
+    if rip >= label!("mgz_plain_return") {
+        let kind = if rip == label!("mgz_plain_return") { RETURN } else { JUMP };
+        if kind == RETURN {
+            let stack = *context.register(4);
+            // SAFETY: a return address is about to be popped.
+            context.registers[RIP] = unsafe { (stack as *const u64).read() };
+            *context.register(4) = stack + 8;
+        } else {
+            context.registers[RIP] = target;
+        }
+        return true;
+    }
+    let Some(&(kind, _, at)) = starts.iter().rev().find(|s| rip >= s.1) else { return false };
+    if rip >= at[0] {
+        *context.register(0) = control.hold[0];
+    }
+    if rip >= at[1] {
+        *context.register(1) = control.hold[1];
+    }
+    if rip >= at[2] {
+        restore_flags(control, context);
+    }
+    if rip >= at[3] && matches!(kind, RETURN | BACK) {
+        *context.register(4) -= 8;
+    }
+    end(ring, control, recording, kind, context, target);
+    true
+}
+
+/// Brings a hook to its end by changing the registers.
+fn end(ring: Ring, control: &mut Control, recording: bool, kind: u64, context: &mut Context, target: u64) {
+    let stack = *context.register(4);
+    // `go` looks at the arguments here.
+    for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
+        control.hold[slot] = *context.register(register);
+    }
+    context.registers[RIP] = go(ring, control, recording, kind, stack, target);
+    if matches!(kind, RETURN | BACK) {
+        *context.register(4) = stack + 8;
+    }
+}
+
+const FLAG_BITS: u64 = 0x8d5;
+
+fn restore_flags(control: &Control, context: &mut Context) {
+    let kept = control.hold[2];
+    let flags = &mut context.registers[RIP + 1];
+    *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
+}
+
+/// All registers as the hook found them; vector registers from where it has saved them.
+fn restore_all(control: &mut Control, context: &mut Context) {
+    restore_flags(control, context);
+    let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+    let hold = control.hold;
+    *context.register(0) = hold[0];
+    *context.register(1) = hold[1];
+    *context.register(4) = hold[4];
+    for (i, &register) in order.iter().enumerate() {
+        *context.register(register) = hold[5 + i];
+    }
+    const VECTORS: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    if context.extended != 0 {
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the end of its stack. If the
+        // software bytes say that a header follows, its first word tells which parts are not in their initial state.
+        unsafe {
+            let area = context.extended as *mut u8;
+            core::ptr::copy_nonoverlapping((control.hook_top - 512) as *const u8, area, VECTORS);
+            if (area.add(VECTORS) as *const u32).read_unaligned() == MAGIC {
+                *(area.add(512) as *mut u64) |= 3;
+            }
+        }
+    }
+}
+
+/// Whether an address lies in a hook, or a hook is under way.
+pub fn interrupted(rip: u64) -> bool {
+    let gs = sys::gs();
+    if thread::ring_at(gs).is_none() {
+        return false;
+    }
+    // SAFETY: %gs points at this page.
+    let control = unsafe { &*(gs as *const Control) };
+    control.in_hook != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
+}

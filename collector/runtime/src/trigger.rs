@@ -1,0 +1,222 @@
+//! What starts a window: a signal to each thread whenever it has used a certain CPU time.
+//!
+//! `perf_event_open`'s task clock of one thread, with the kernel excluded, sends it at any rate, and only while the thread runs
+//! code of its own: no system call is ever interrupted. Where that is refused, a POSIX timer on the thread's CPU
+//! clock does it, which the kernel looks at once per tick (250 Hz on most systems) and which may interrupt system calls that are at work;
+//! never one that sleeps. Each period is drawn anew, so that samples do not march in step with the program.
+
+use crate::context::{Context, Info};
+use crate::process;
+use crate::shared::*;
+use crate::sys;
+use crate::thread::Ring;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A thread's source of signals; lies in [`crate::thread::Private`]. Zero is "none".
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Trigger {
+    /// `TRIGGER_*`.
+    kind: u32,
+    /// Descriptor of the event, or number of the timer.
+    handle: i32,
+}
+
+const IOC_PERIOD: usize = 0x4008_2404;
+const IOC_DISABLE: usize = 0x2401;
+
+/// Whether threads shall be sampled: from the end of the constructor on.
+static READY: AtomicBool = AtomicBool::new(false);
+/// State of the generator of periods, shared by all threads: races only make it less regular.
+static RANDOM: AtomicU64 = AtomicU64::new(0x2545_f491_4f6c_dd1d);
+
+/// The signal, or 0 if this process is not sampled.
+pub fn signal() -> usize {
+    match process::header() {
+        Some(header) if header.mode == MODE_BURST => header.signal as usize,
+        _ => 0,
+    }
+}
+
+/// The signal's bit in a mask, or 0.
+pub fn bit() -> u64 {
+    match signal() {
+        0 => 0,
+        signal => 1 << (signal - 1),
+    }
+}
+
+/// A period of ±1/8 around the asked one, nanoseconds.
+fn period(header: &Header) -> u64 {
+    let mut x = RANDOM.load(Ordering::Relaxed);
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    RANDOM.store(x, Ordering::Relaxed);
+    let asked = header.trigger_ns.max(1000);
+    asked - asked / 8 + x % (asked / 4)
+}
+
+/// Called once, when all is set up.
+pub fn start(ring: Ring) {
+    if signal() != 0 {
+        RANDOM.fetch_xor(sys::now_ns() << 8 ^ u64::from(sys::getpid()), Ordering::Relaxed);
+        READY.store(true, Ordering::Relaxed);
+        arm(ring);
+    }
+}
+
+/// Starts the calling thread's signals.
+pub fn arm(ring: Ring) {
+    let Some(header) = process::header() else { return };
+    if !READY.load(Ordering::Relaxed) || sys::gs() != ring.address || ring.private().trigger.kind != 0 {
+        return;
+    }
+    let found = event(header).or_else(|| timer(header));
+    let Some(trigger) = found else { return process::count(count::THREADS_WITHOUT_TRIGGER, 1) };
+    header.trigger_kind.store(trigger.kind, Ordering::Relaxed);
+    ring.private().trigger = trigger;
+}
+
+/// Ends the signals of a ring's thread.
+pub fn disarm(ring: Ring) {
+    const TIMER_DELETE: usize = 226;
+    let trigger = core::mem::take(&mut ring.private().trigger);
+    match trigger.kind {
+        TRIGGER_EVENT => {
+            // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+            unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            sys::close(trigger.handle as isize);
+        }
+        // SAFETY: integers only; the runtime's own timer.
+        TRIGGER_TIMER => unsafe {
+            sys::call(TIMER_DELETE, trigger.handle as usize, 0, 0, 0, 0, 0);
+        },
+        _ => {}
+    }
+}
+
+/// Before `exec`: the new program must not get the signal. Returns whether there was a trigger.
+pub fn quiet(ring: Ring) -> bool {
+    if ring.private().trigger.kind == 0 {
+        return false;
+    }
+    const SIGTIMEDWAIT: usize = 128;
+    let old = sys::sigprocmask(0, Some(bit()));
+    disarm(ring);
+    let (set, none) = (bit(), [0u64; 2]);
+    // SAFETY: set and time live across the call; nothing is asked back.
+    while unsafe { sys::call(SIGTIMEDWAIT, &raw const set as usize, 0, none.as_ptr() as usize, 8, 0, 0) } > 0 {}
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
+    }
+    true
+}
+
+/// In a forked child: the parent's trigger is not this process's.
+pub fn renew(ring: Ring) {
+    let inherited = core::mem::take(&mut ring.private().trigger);
+    if inherited.kind == TRIGGER_EVENT {
+        sys::close(inherited.handle as isize);
+    }
+    arm(ring);
+}
+
+fn event(header: &Header) -> Option<Trigger> {
+    const PERF_EVENT_OPEN: usize = 298;
+    const FCNTL: usize = 72;
+    const GETRLIMIT: usize = 97;
+    const RLIMIT_NOFILE: usize = 7;
+    const CLOEXEC: usize = 8;
+    const F_SETFL: usize = 4;
+    const F_SETSIG: usize = 10;
+    const F_SETOWN_EX: usize = 15;
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    const O_ASYNC_NONBLOCK: usize = 0o20000 | 0o4000;
+    const ATTRIBUTES: usize = 64;
+    // struct perf_event_attr, first version: type software, size, config task clock, period.
+    let mut attributes = [0u64; ATTRIBUTES / 8];
+    attributes[0] = 1 | (ATTRIBUTES as u64) << 32;
+    attributes[1] = 1;
+    attributes[2] = period(header);
+    // exclude_kernel, exclude_hv.
+    attributes[5] = 1 << 5 | 1 << 6;
+    // SAFETY: the attributes live across the call.
+    let fd = unsafe { sys::call(PERF_EVENT_OPEN, attributes.as_ptr() as usize, 0, usize::MAX, usize::MAX, CLOEXEC, 0) };
+    if fd < 0 {
+        return None;
+    }
+    // Away from the numbers that the program sees, and no more than a quarter of what it may have.
+    let mut limit = [0u64; 2];
+    // SAFETY: the limits live across the call.
+    unsafe { sys::call(GETRLIMIT, RLIMIT_NOFILE, limit.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    let least = (limit[0] - limit[0] / 4).min(1 << 20) as usize;
+    // SAFETY: integers only.
+    let high = unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
+    sys::close(fd);
+    if high < 0 {
+        return None;
+    }
+    let fd = high;
+    // F_OWNER_TID.
+    let owner = [0u32, sys::gettid()];
+    // SAFETY: the owner lives across the call.
+    let asked = unsafe {
+        sys::call(FCNTL, fd as usize, F_SETOWN_EX, owner.as_ptr() as usize, 0, 0, 0) == 0
+            && sys::call(FCNTL, fd as usize, F_SETSIG, header.signal as usize, 0, 0, 0) == 0
+            && sys::call(FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
+    };
+    if !asked {
+        sys::close(fd);
+        return None;
+    }
+    Some(Trigger { kind: TRIGGER_EVENT, handle: fd as i32 })
+}
+
+/// Marks the signals of [`timer`].
+const VALUE: u64 = 0x6d67_7a62_7572_7374;
+
+fn timer(header: &Header) -> Option<Trigger> {
+    const TIMER_CREATE: usize = 222;
+    const TIMER_SETTIME: usize = 223;
+    const CLOCK_THREAD_CPUTIME: usize = 3;
+    const SIGEV_THREAD_ID: u64 = 4;
+    let mut event = [0u64; 8];
+    event[0] = VALUE;
+    event[1] = u64::from(header.signal) | SIGEV_THREAD_ID << 32;
+    event[2] = u64::from(sys::gettid());
+    let mut number = 0i32;
+    // SAFETY: both live across the call.
+    let made = unsafe { sys::call(TIMER_CREATE, CLOCK_THREAD_CPUTIME, event.as_ptr() as usize, &raw mut number as usize, 0, 0, 0) };
+    if made < 0 {
+        return None;
+    }
+    let ns = period(header);
+    let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
+    // SAFETY: the times live across the call.
+    unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
+    Some(Trigger { kind: TRIGGER_TIMER, handle: number })
+}
+
+/// Whether a signal came from this thread's trigger.
+pub fn is_ours(ring: Ring, info: &Info) -> bool {
+    const SI_TIMER: i32 = -2;
+    let trigger = ring.private().trigger;
+    match trigger.kind {
+        TRIGGER_EVENT => info.code > 0 && info.value as u32 as i32 == trigger.handle,
+        TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
+        // One that was still under way when its thread's trigger was given up.
+        _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
+    }
+}
+
+/// The trigger's signal has come. All signals are blocked.
+pub fn came(ring: Ring, context: &mut Context) {
+    crate::window::trigger(context);
+    let trigger = ring.private().trigger;
+    if let (TRIGGER_EVENT, Some(header)) = (trigger.kind, process::header()) {
+        let next = period(header);
+        // SAFETY: the number lives across the call.
+        unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+    }
+}

@@ -1,0 +1,224 @@
+//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the clone until its records fill a
+//! window, and is moved back.
+//!
+//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page: the store that would be the
+//! first behind the window faults, and the fault's handler moves the thread to the original instruction. While no window
+//! is open, the cursor is at the guard page, so that clone code that is met all the same (a landing pad of a
+//! window that was closed meanwhile) leaves at its first record.
+//!
+//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to code without a clone is
+//! noted ([`goes_away`]) and must come back to the same place ([`comes_back`]) soon; if it does anything else, the window ends
+//! where control went away.
+
+use crate::abi;
+use crate::context::{Context, RIP};
+use crate::hooks::{self, Hooks};
+use crate::process;
+use crate::shared::*;
+use crate::sys;
+use crate::thread::{self, Ring};
+use crate::modules;
+use core::sync::atomic::Ordering;
+
+/// Why a window ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It has all its records.
+    Full,
+    /// A signal that the program handles came.
+    Signal,
+    /// Control went to code without a clone and did not come back soon, or not to the same place.
+    Outside,
+    /// Control returned to code without a clone.
+    Returned,
+    /// Code without a clone was given the address of a function, which it might call.
+    Callback,
+    /// The code that follows has no clone.
+    NoClone,
+}
+
+impl Why {
+    fn cause(self) -> u32 {
+        match self {
+            Why::Full => CAUSE_WHOLE,
+            Why::Signal => CAUSE_SIGNAL,
+            Why::Outside => CAUSE_OUTSIDE,
+            Why::Returned => CAUSE_RETURNED,
+            Why::Callback => CAUSE_CALLBACK,
+            Why::NoClone => CAUSE_NO_CLONE,
+        }
+    }
+}
+
+/// A thread's window; lies in [`thread::Private`]. Zero is "closed".
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Window {
+    open: bool,
+    /// Control is in code without a clone.
+    away: bool,
+    /// Where the return address lies to which it comes back.
+    slot: u64,
+    /// What stands there.
+    back: u64,
+    /// The cursor when it went away.
+    cursor: u64,
+    /// The time stamp counter then.
+    since: u64,
+}
+
+/// Longest stay in code without a clone, in cycles of the time stamp counter (100 to 200 µs on today's machines).
+const STAY: u64 = 400_000;
+
+fn ticks() -> u64 {
+    // SAFETY: an instruction of all processors; the kernel may forbid it by prctl only.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Whether the thread has an open window.
+pub fn is_open(ring: Ring) -> bool {
+    ring.private().window.open
+}
+
+/// Puts the thread's control page in the state between windows.
+pub fn rest(header: &Header, ring: Ring) {
+    let control = ring.control();
+    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+    let guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
+    control.base = guard;
+    control.guard = guard;
+    control.cursor = guard;
+    ring.private().window = Window::default();
+    hooks::set(control, Hooks::Closed);
+}
+
+/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
+pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
+    let control = ring.control();
+    let Some((clone, state)) = modules::enter(context.registers[RIP]) else { return count::TRIGGERS_OUTSIDE };
+    let published = control.published.load(Ordering::Relaxed) as u32;
+    if published.wrapping_sub(control.drained.load(Ordering::Acquire)) >= CHUNKS as u32 {
+        return count::TRIGGERS_BUSY;
+    }
+    rest(header, ring);
+    control.base = control.guard - 16 * header.window;
+    // Slots of the region that control would have passed already lie before the window and are never written.
+    let start = control.base - 16 * u64::from(state.slots_done);
+    control.cursor = start;
+    for [register, place] in state.saved {
+        if register != abi::NO_REG {
+            control.spill[place as usize % abi::SPILL_SLOTS] = *context.register(register);
+        }
+    }
+    if state.base_reg != abi::NO_REG {
+        *context.register(state.base_reg) = start + 16 * u64::from(state.base_ahead);
+    }
+    context.registers[RIP] = clone;
+    hooks::set(control, Hooks::Window);
+    ring.private().window.open = true;
+    control.begin_ns = sys::now_ns();
+    count::WINDOWS
+}
+
+/// Ends the window, if one is open: what is committed is published.
+fn close(ring: Ring, why: Why) {
+    let Some(header) = process::header() else { return };
+    let window = ring.private().window;
+    if !window.open {
+        return;
+    }
+    let control = ring.control();
+    let mut end = control.cursor;
+    let mut why = why;
+    if window.away {
+        // What stands behind came by another way than the one that was watched.
+        end = end.min(window.cursor);
+        if why == Why::Full {
+            why = Why::Outside;
+        }
+    }
+    let slots = end.clamp(control.base, control.guard) - control.base;
+    control.cursor = control.base + slots;
+    crate::guard::publish_burst(header, ring, slots / 16, why.cause());
+    rest(header, ring);
+}
+
+/// [`close`] where signals may arrive.
+pub fn close_in_hook(ring: Ring, why: Why) {
+    if !is_open(ring) {
+        return;
+    }
+    let old = sys::sigprocmask(0, Some(!0));
+    close(ring, why);
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
+    }
+}
+
+/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
+pub fn leave(ring: Ring, context: &mut Context, why: Why) {
+    let rip = context.registers[RIP];
+    if modules::in_clone(rip) {
+        let Some(place) = modules::place(rip) else {
+            process::count(count::LOST_STATES, 1);
+            return;
+        };
+        let control = ring.control();
+        if is_open(ring) {
+            crate::signals::commit(control, context, &place.state);
+        }
+        for [register, slot] in place.state.saved {
+            if register != abi::NO_REG {
+                *context.register(register) = control.spill[slot as usize % abi::SPILL_SLOTS];
+            }
+        }
+        if place.state.flags & abi::STATE_PUSHED != 0 {
+            *context.register(4) += 8;
+        }
+        context.registers[RIP] = place.orig;
+    }
+    close(ring, why);
+}
+
+/// Control goes to code without a clone. Returns false if the window had to be closed.
+pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
+    let cursor = ring.control().cursor;
+    let window = &mut ring.private().window;
+    if window.away {
+        close_in_hook(ring, Why::Outside);
+        return false;
+    }
+    *window = Window { open: true, away: true, slot, back, cursor, since: ticks() };
+    true
+}
+
+/// Control comes back from code without a clone. Returns whether that was expected there and then.
+pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
+    let window = &mut ring.private().window;
+    let expected = window.away && window.slot == slot && window.back == back && ticks().wrapping_sub(window.since) < STAY;
+    if expected {
+        window.away = false;
+    }
+    expected
+}
+
+/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked.
+pub fn trigger(context: &mut Context) {
+    let Some(header) = process::header() else { return };
+    let Some(ring) = thread::current() else { return };
+    process::count(count::TRIGGERS, 1);
+    if sys::gs() != ring.address || header.stop.load(Ordering::Relaxed) != 0 {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
+    let rip = context.registers[RIP];
+    let window = ring.private().window;
+    let long = ticks().wrapping_sub(window.since) >= STAY;
+    if window.open && window.away && long && !modules::in_clone(rip) && !hooks::interrupted(rip) {
+        close(ring, Why::Outside);
+        return process::count(count::TRIGGERS_OUTSIDE, 1);
+    }
+    if is_open(ring) || modules::in_clone(rip) || hooks::interrupted(rip) {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
+    process::count(open(header, ring, context), 1);
+}

@@ -1,0 +1,135 @@
+//! Calls, returns and indirect jumps of translated clones.
+//!
+//! In a translated clone the stack holds original return addresses, so that a thread may leave the clone at any
+//! instruction. What a call, a return or an indirect jump finds is therefore an original address, and the runtime's code
+//! behind `gs:` goes on at its clone. See `mgz_annotations_schema::abi`, "Translated clones".
+//!
+//! Nothing here touches flags, and nothing below the stack pointer is written but what the original instruction would have
+//! overwritten.
+
+use super::asm::{self, Mem};
+use super::code::{Emitter, MOV_LOAD, MOV_STORE};
+use super::{EmitError, FixupKind};
+use crate::ir::{Gpr, Insn};
+use iced_x86::{FlowControl, Mnemonic};
+use mgz_annotations_schema::abi::{GS_BACK, GS_CALL, GS_JUMP, GS_RETURN, GS_SPILL, PLACE_RAX, PLACE_TARGET, STATE_BACK, STATE_PUSHED};
+
+const RAX: Gpr = Gpr(0);
+
+impl Emitter<'_> {
+    /// Emits the instruction if it hands control to an address that is not known here, or is a call. Returns whether it did.
+    pub(super) fn transfer(&mut self, insn: &Insn) -> Result<bool, EmitError> {
+        let inst = &insn.inst;
+        match (inst.flow_control(), inst.mnemonic()) {
+            (FlowControl::Return, Mnemonic::Ret) if inst.op_count() == 0 => {
+                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_RETURN));
+            }
+            (FlowControl::Call, Mnemonic::Call) if inst.is_call_near() => {
+                self.push_return(insn);
+                let target = inst.near_branch_target();
+                self.sink.insn(insn.len, Some(FixupKind::Call(target)), asm::jmp32);
+                self.back();
+            }
+            (FlowControl::IndirectCall, Mnemonic::Call) if inst.is_call_near_indirect() => {
+                self.target(insn)?;
+                self.address_and_push(insn);
+                self.give_back(RAX, PLACE_RAX);
+                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_CALL));
+                self.back();
+            }
+            (FlowControl::IndirectBranch, Mnemonic::Jmp) if inst.is_jmp_near_indirect() => {
+                if self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip) {
+                    return Ok(false);
+                }
+                self.target(insn)?;
+                self.give_back(RAX, PLACE_RAX);
+                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_JUMP));
+            }
+            // `ret n`, far transfers and returns from interrupts: no compiler makes them.
+            (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => return Err(EmitError::Encoding),
+            (FlowControl::Call, Mnemonic::Call) => return Err(EmitError::Encoding),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Pushes the original address behind a call.
+    fn push_return(&mut self, insn: &Insn) {
+        let next = insn.ip + u64::from(insn.len);
+        if self.fixed
+            && let Ok(next) = i32::try_from(next)
+        {
+            self.sink.inserted(|out| {
+                out.push(0x68);
+                out.extend_from_slice(&next.to_le_bytes());
+            });
+            self.sink.state(|s| s.flags |= STATE_PUSHED);
+            return;
+        }
+        self.borrow(RAX, PLACE_RAX);
+        self.address_and_push(insn);
+        self.give_back(RAX, PLACE_RAX);
+    }
+
+    /// Pushes the original address behind a call. rax is saved.
+    fn address_and_push(&mut self, insn: &Insn) {
+        let next = insn.ip + u64::from(insn.len);
+        self.sink.insn(0, Some(FixupKind::Original(next)), |out| asm::lea_rip(out, RAX));
+        self.sink.inserted(|out| out.push(0x50));
+        self.sink.state(|s| s.flags |= STATE_PUSHED);
+    }
+
+    /// Saves rax and puts the address that an indirect call or jump goes to into its place.
+    fn target(&mut self, insn: &Insn) -> Result<(), EmitError> {
+        let raw = self.raw(insn)?.to_vec();
+        let prefixes = raw.iter().take_while(|b| matches!(b, 0x67 | 0xf2 | 0x3e | 0x64)).count();
+        let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
+        let at = prefixes + usize::from(rex.is_some());
+        let &[0xff, modrm, ref rest @ ..] = &raw[at..] else { return Err(EmitError::Encoding) };
+        let mut load: Vec<u8> = raw[..prefixes].iter().copied().filter(|b| matches!(b, 0x67 | 0x64)).collect();
+        load.extend_from_slice(&[0x48 | rex.unwrap_or(0) & 3, 0x8b, modrm & 0xc7]);
+        load.extend_from_slice(rest);
+        self.borrow(RAX, PLACE_RAX);
+        if insn.inst.is_ip_rel_memory_operand() {
+            let target = insn.inst.ip_rel_memory_address();
+            if modrm & 0xc7 != 5 || rest.len() != 4 {
+                return Err(EmitError::Encoding);
+            }
+            self.sink.insn(0, Some(FixupKind::Original(target)), |out| {
+                out.extend_from_slice(&load);
+                out.len() - 4
+            });
+        } else {
+            self.sink.inserted(|out| out.extend_from_slice(&load));
+        }
+        self.sink.inserted(|out| asm::mov(out, true, MOV_STORE, RAX, &Mem::gs(GS_SPILL + 8 * u32::from(PLACE_TARGET))));
+        Ok(())
+    }
+
+    /// Where code without a clone comes back.
+    fn back(&mut self) {
+        self.sink.state(|s| s.flags = STATE_BACK);
+        self.sink.inserted(|out| {
+            asm::call_gs(out, GS_BACK);
+        });
+        self.sink.state(|s| s.flags = 0);
+    }
+}
+
+/// Bytes of [`thunk`].
+pub const THUNK_BYTES: usize = 48;
+
+/// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it is out of reach.
+pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(THUNK_BYTES);
+    let place = |n: u8| Mem::gs(GS_SPILL + 8 * u32::from(n));
+    asm::mov(&mut out, true, MOV_STORE, RAX, &place(PLACE_RAX));
+    let field = asm::lea_rip(&mut out, RAX);
+    let distance = i32::try_from(target.wrapping_sub(at + out.len() as u64) as i64).ok()?;
+    out[field..field + 4].copy_from_slice(&distance.to_le_bytes());
+    asm::mov(&mut out, true, MOV_STORE, RAX, &place(PLACE_TARGET));
+    asm::mov(&mut out, true, MOV_LOAD, RAX, &place(PLACE_RAX));
+    asm::jump_gs(&mut out, if call { GS_CALL } else { GS_JUMP });
+    out.resize(THUNK_BYTES, 0xcc);
+    Some(out)
+}

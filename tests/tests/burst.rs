@@ -1,0 +1,159 @@
+//! Burst mode: windows are true pieces of what the program does, and the program does what it does alone.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::rows::{self, Row, Trace};
+use mgz_tests::session::{self, Instrumented, Options, record_command, same_result};
+use mgz_tests::tools::{self, LIMIT};
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+const FIXED: Variant = Variant { clang: true, opt: "0", pie: false };
+const TRANSLATED: &[&str] = &["--for", "burst"];
+
+fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
+    let original = programs::build(name, variant, &[], dir).unwrap()?;
+    Some(session::instrument(&original, "soft", TRANSLATED).unwrap())
+}
+
+/// `full` of a translated clone has every load, in order, at its address: the same as of a direct one.
+#[test]
+fn full_traces_of_translated_clones() {
+    for (name, lossy) in [("calls", false), ("recurse", false), ("switches", false), ("threads", false), ("strings", false), ("signals", false), ("ways", false), ("objects", true), ("goto", true), ("jumps", true)] {
+        for variant in [PLAIN, FIXED] {
+            let dir = tempfile::tempdir().unwrap();
+            let Some(built) = programs::build(name, variant, &[], dir.path()).unwrap() else { continue };
+            let options = Options { instrument: TRANSLATED, lossy, soft_only: true };
+            let args: &[&str] = if name == "ways" { &["4"] } else { &[] };
+            if let Err(error) = session::soft_addresses(dir.path(), &built, args, options) {
+                panic!("{name} {variant}: {error:#}");
+            }
+        }
+    }
+}
+
+type Load = (u64, u64, u32);
+
+fn loads(rows: &[Row]) -> Vec<Load> {
+    rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
+}
+
+/// How windows agree with the whole.
+#[derive(Debug, Default)]
+struct Agreement {
+    windows: usize,
+    rows: usize,
+    /// Windows whose first rows do not join the others: their region had begun before the window, and its loads whose
+    /// address was recorded before are missing among them.
+    torn: usize,
+}
+
+/// Finds each window in the full trace; panics if one is not there.
+fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
+    const KEY: usize = 3;
+    /// Loads of one region at most.
+    const REGION: usize = 128;
+    let all = loads(whole);
+    let mut places: HashMap<&[Load], Vec<usize>> = HashMap::new();
+    for (at, key) in all.windows(KEY).enumerate() {
+        places.entry(key).or_default().push(at);
+    }
+    let mut agreement = Agreement::default();
+    for window in windows.threads.values().flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample)) {
+        let window = loads(window);
+        agreement.windows += 1;
+        agreement.rows += window.len();
+        let found = |from: usize| {
+            let rest = &window[from..];
+            match rest.get(..KEY) {
+                Some(key) => places.get(key).is_some_and(|at| at.iter().any(|&a| all[a..].starts_with(rest))),
+                None => rest.is_empty() || all.windows(rest.len()).any(|w| w == rest),
+            }
+        };
+        let Some(from) = (0..=window.len().min(REGION)).find(|&from| found(from)) else {
+            panic!("{what}: a window of {} rows is not in the full trace: {:x?}…", window.len(), &window[..window.len().min(6)]);
+        };
+        agreement.torn += usize::from(from > 0);
+    }
+    agreement
+}
+
+#[test]
+fn windows_are_pieces_of_the_whole() {
+    let repetitions = if tools::full_matrix() { 200 } else { 5 };
+    let mut windows = 0;
+    for variant in [PLAIN, FIXED, Variant { clang: false, opt: "3", pie: false }, Variant { clang: true, opt: "2", pie: true }] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(app) = app("ways", variant, dir.path()) else { continue };
+        let record = |options: &[&str]| {
+            let trace = dir.path().join("trace");
+            tools::succeed(&mut record_command(&[options, &["--no-aslr", "--force"]].concat(), &trace, &app.path, &[]), LIMIT).unwrap();
+            rows::read(&trace).unwrap()
+        };
+        let full = record(&["--mode", "full"]);
+        for window in ["1000", "100", "16"] {
+            let mut all = Agreement::default();
+            for _ in 0..repetitions {
+                let burst = record(&["--mode", "burst", "--rate", "50000", "--window", window]);
+                assert_eq!(burst.manifest.mode, "burst");
+                assert_eq!(burst.manifest.totals.dropped.get("unknown_ids"), None);
+                let one = compare(&format!("{variant} {window}"), full.threads.values().next().unwrap(), &burst);
+                (all.windows, all.rows, all.torn) = (all.windows + one.windows, all.rows + one.rows, all.torn + one.torn);
+                println!("{variant} {window}: {:?} {:?}", burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows);
+            }
+            println!("{variant} {window}: {all:?}");
+            windows += all.windows;
+        }
+    }
+    assert!(windows > 150, "only {windows} windows");
+}
+
+/// All programs do what they do alone.
+#[test]
+fn programs_do_not_notice() {
+    let programs: &[(&str, &[&[&str]])] = &[
+        ("ends", &[&["return"], &["exit"], &["_exit"], &["raw"], &["thread"], &["pthread_exit"], &["abort"], &["kill"], &["term"], &["segv"], &["load-segv"], &["trap"]]),
+        ("alarms", &[&[]]),
+        ("backtraces", &[&[]]),
+        ("bits", &[&[]]),
+        ("calls", &[&[]]),
+        ("faults", &[&[]]),
+        ("forks", &[&[]]),
+        ("forms", &[&[]]),
+        ("gathers", &[&[]]),
+        ("goto", &[&[]]),
+        ("jumps", &[&[]]),
+        ("objects", &[&[]]),
+        ("parallel", &[&["3000"]]),
+        ("recurse", &[&[]]),
+        ("retries", &[&[]]),
+        ("signals", &[&[]]),
+        ("simd", &[&[]]),
+        ("stack", &[&[]]),
+        ("switches", &[&[]]),
+        ("threads", &[&[]]),
+        ("throws", &[&[]]),
+        ("uncaught", &[&[]]),
+        ("x87", &[&[]]),
+    ];
+    let repetitions = if tools::full_matrix() { 100 } else { 2 };
+    for &(name, runs) in programs {
+        let variants = if tools::full_matrix() { programs::all_variants() } else { vec![PLAIN, FIXED] };
+        for variant in variants {
+            let dir = tempfile::tempdir().unwrap();
+            let Some(app) = app(name, variant, dir.path()) else { continue };
+            for args in runs {
+                let expected = tools::run(Command::new(&app.original).args(*args), LIMIT).unwrap();
+                for i in 0..repetitions {
+                    for (window, rate) in [("1000", "1000"), ("16", "10000")] {
+                        let options = ["--mode", "burst", "--force", "--window", window, "--rate", rate];
+                        let trace = dir.path().join("trace");
+                        let got = tools::run(&mut record_command(&options, &trace, &app.path, args), LIMIT).unwrap();
+                        same_result(&format!("{name} {args:?} {variant} {options:?} repetition {i}"), &expected, &got).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
