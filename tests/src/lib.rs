@@ -15,3 +15,4 @@ pub mod session;
 pub mod stepper;
 pub mod tools;
 pub mod tracee;
+pub mod ways;

@@ -22,9 +22,10 @@ struct Module {
     thunks: u64,
     /// The original code.
     text: (u64, u64),
+    patches: &'static [Patch],
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0) };
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[] };
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -138,6 +139,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             map,
             thunks: info.addr + note.clone_end - u64::from(note.thunk_bytes),
             text: text(info, headers, note),
+            patches: patches(info.addr, note),
         };
         // SAFETY: the entry is not visible yet, and the lock is held.
         unsafe { (&raw mut MODULES[len]).write(module) };
@@ -257,13 +259,18 @@ fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES]
     Some(row)
 }
 
+/// The module's table of patches.
+fn patches(bias: u64, note: &ModuleNote) -> &'static [Patch] {
+    // SAFETY: the patch table is part of the module's own loaded segment, which is looked at only while it is loaded.
+    unsafe { core::slice::from_raw_parts((bias + note.patches) as *const Patch, note.patch_count as usize) }
+}
+
 /// Writes the module's entry jumps. No other thread may be running its code yet.
 fn install(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
     const PT_LOAD: u32 = 1;
     const PF_X: u32 = 1;
     const PF_W: u32 = 2;
-    // SAFETY: the patch table is part of the module's own loaded segment.
-    let patches = unsafe { core::slice::from_raw_parts((info.addr + note.patches) as *const Patch, note.patch_count as usize) };
+    let patches = patches(info.addr, note);
     let inside = |p: &Patch, h: &ProgramHeader| u64::from(p.at) >= h.vaddr && u64::from(p.at) + 5 <= h.vaddr + h.filesz;
     let is_code = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0;
     let valid = |p: &Patch| u64::from(p.to) >= note.clone_start && u64::from(p.to) < note.clone_end && headers.iter().filter(is_code).any(|h| inside(p, h));
@@ -393,4 +400,17 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     // SAFETY: inside the clone's segment.
     let (distance, hook) = unsafe { (((start + DISTANCE) as *const i32).read_unaligned(), ((start + HOOK) as *const u32).read_unaligned()) };
     Some(((start + DISTANCE + 4).wrapping_add_signed(distance.into()), ip != start, hook == abi::GS_CALL))
+}
+
+/// If an address in original code lies behind the first byte of a patch, where only a handler can have led: the same instruction in the clone
+/// (run-time address), and what holds there.
+pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
+    for module in modules().iter().filter(|m| m.clone_end != 0) {
+        let at = ip.wrapping_sub(module.bias);
+        if module.patches.iter().any(|p| at > u64::from(p.at) && at < u64::from(p.at) + 5) {
+            let (step, state) = AddrMap::new(module.map)?.at_original(at)?;
+            return Some((step.clone + module.bias, state));
+        }
+    }
+    None
 }

@@ -886,12 +886,21 @@ unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) 
     let _ = sys::sigprocmask(0, Some(!0));
     // SAFETY: what `deliver` wrote, and the kernel's frame.
     let (delivery, c) = unsafe { (&*delivery, &mut *context) };
-    let Delivery { signal, shown, before, spill, .. } = delivery;
+    let before = &delivery.before;
     if let Some(ring) = thread::current() {
         ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
         ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
         c.mask &= !(SEGV_BIT | trigger::bit());
     }
+    settle(delivery, c);
+    if c.registers[RIP] != before[RIP] {
+        avoid_patch(c);
+    }
+}
+
+/// Puts the interrupted clone back, if that is where the thread goes on.
+fn settle(delivery: &Delivery, c: &mut Context) {
+    let Delivery { signal, shown, before, spill, .. } = delivery;
     let Some((ring, place)) = delivery.interrupted else { return };
     let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
     if !delivery.recording || sys::gs() != ring.address {
@@ -906,6 +915,25 @@ unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) 
         process::count(count::CUT_REGIONS, 1);
         append(ring, mark(abi::MARK_CUT));
     }
+}
+
+/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one before): it goes on in the clone, as if it had come
+/// there with nothing recorded yet.
+fn avoid_patch(context: &mut Context) {
+    let Some(ring) = thread::current() else { return };
+    let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else { return };
+    let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
+    for [register, slot] in state.saved {
+        if register != abi::NO_REG {
+            control.spill[slot as usize % abi::SPILL_SLOTS] = *context.register(register);
+        }
+    }
+    let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+    control.cursor = base;
+    if state.base_reg != abi::NO_REG {
+        *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+    }
+    context.registers[RIP] = clone;
 }
 
 /// Puts the clone's registers back, with the region's base where the ring now is.

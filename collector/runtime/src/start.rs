@@ -19,6 +19,9 @@ const AT_HWCAP2: u64 = 26;
 
 /// Runs before all other constructors (`-z initfirst`).
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
+    let known = crate::next::environ() as *mut *mut u8;
+    let envp = if known.is_null() { envp } else { known };
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.

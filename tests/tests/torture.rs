@@ -1,0 +1,204 @@
+//! The torture matrix: programs that check themselves, one for each thing that has broken rewriters, × compilers × levels × kinds of
+//! executable × stripped or not × flavours. Output and status must be those of the original: the soft flavour under `mgz-record` in `full`
+//! and `ring`, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
+//!
+//! `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
+//! `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some. `MGZ_KEEP` keeps the folders.
+
+use mgz_tests::ways::{self, Kind, Strip, Way};
+use mgz_tests::{nop, session, tools};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// For one run; a loaded machine included.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What may be declined, and why. Everything else must be instrumented. Loops, exceptions, threads, switch tables and vector code are never here.
+const MAY_BE_DECLINED: &[(&str, &str, &str)] = &[
+    ("faults", "pt", "its handlers inspect and change the place of a fault and its registers"),
+    ("rewind", "pt", "its handlers inspect and change the place of a fault and its registers"),
+];
+
+fn outcome(command: &mut Command) -> Result<Output, String> {
+    tools::run(command, LIMIT).map_err(|e| format!("{e:#}"))
+}
+
+/// Instruments and runs one executable in every flavour and mode. Returns what went wrong.
+fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let expected = match outcome(Command::new(program).args(args)) {
+        Ok(output) => output,
+        Err(why) => return vec![format!("{what}: the original: {why}")],
+    };
+    for flavour in ["soft", "pt"] {
+        let out = dir.join(format!("app.{flavour}"));
+        let done = match outcome(tools::tool("mgz-instrument").args(["--backend", flavour, "-o"]).arg(&out).arg(program)) {
+            Ok(done) => done,
+            Err(why) => {
+                wrong.push(format!("{what} {flavour}: mgz-instrument: {why}"));
+                continue;
+            }
+        };
+        if tools::code(&done) == 3 && MAY_BE_DECLINED.iter().any(|d| d.0 == name && d.1 == flavour) {
+            continue;
+        }
+        if tools::code(&done) != 0 {
+            wrong.push(format!("{what} {flavour}: mgz-instrument: status {}: {}", tools::code(&done), String::from_utf8_lossy(&done.stderr)));
+            continue;
+        }
+        let runs: &[(&str, &[&str])] = match flavour {
+            "soft" => &[("bare", &[]), ("full", &["--mode", "full"]), ("ring", &["--mode", "ring", "--period", "20000", "--window", "500"])],
+            _ => &[("pt", &[])],
+        };
+        if flavour == "pt" && !nop::executes_ptwrite() {
+            nop::replace(&out).unwrap();
+        }
+        for (run, options) in runs {
+            let trace = dir.join(format!("trace.{run}"));
+            let got = match options {
+                [] => outcome(Command::new(&out).args(args)),
+                _ => outcome(&mut session::record_command(options, &trace, &out, args)),
+            };
+            match got.map_err(anyhow::Error::msg).and_then(|got| session::same_result(run, &expected, &got)) {
+                Ok(()) => {}
+                Err(why) => wrong.push(format!("{what}: {why:#}")),
+            }
+            if !options.is_empty() {
+                match recorded(&trace) {
+                    Ok(()) => {}
+                    Err(why) => wrong.push(format!("{what} {run}: {why}")),
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// A run whose records are not in its trace was not recorded.
+fn recorded(trace: &Path) -> Result<(), String> {
+    let text = std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
+    let manifest: serde_json::Value = serde_json::from_slice(&text).map_err(|e| format!("the manifest: {e}"))?;
+    match manifest["totals"]["records_executed"].as_u64() {
+        Some(1..) => Ok(()),
+        _ => Err(format!("nothing was recorded: {}", manifest["problems"])),
+    }
+}
+
+fn torture(name: &str, args: &[&str]) {
+    let mut wrong = Vec::new();
+    for way in ways::ways(name) {
+        let dir = tempfile::tempdir().unwrap();
+        match way.build(name, dir.path()) {
+            Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, args, dir.path())),
+            Ok(None) => {}
+            Err(why) => wrong.push(format!("{name} {way}: {why:#}")),
+        }
+        if std::env::var_os("MGZ_KEEP").is_some() {
+            println!("{name} {way}: kept in {}", dir.keep().display());
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+macro_rules! programs {
+    ($($name:ident)*) => { $( #[test] fn $name() { torture(stringify!($name), &[]); } )* };
+}
+
+programs! {
+    // Control flow.
+    switches goto jumps calls noreturn recurse contexts coroutines made textdata forms
+    // Exceptions and unwinding.
+    throws callbacks objects backtraces panics
+    // Signals.
+    signals alarms redzone retries overflow faults rewind
+    // Threads and processes.
+    threads parallel cancel openmp forks
+    // Start-up and storage.
+    tls ifuncs stack
+    // Loads.
+    loops chase hash simd gathers strings bits bignum x87 arrays
+}
+
+#[test]
+fn ends() {
+    for how in ["return", "exit", "_exit", "raw", "thread", "pthread_exit", "abort", "kill", "segv", "trap"] {
+        torture("ends", &[how]);
+    }
+}
+
+/// Ways to link and to shape an executable that have nothing to do with the code in it: on programs with tables, exceptions, threads,
+/// constructors and thread-local storage.
+#[test]
+fn linkers_and_layouts() {
+    let base = Way { clang: false, opt: "2", kind: Kind::Pie, strip: Strip::No, flags: &[] };
+    let clang = Way { clang: true, ..base };
+    let ways = [
+        Way { flags: &["-fuse-ld=gold"], ..base },
+        Way { flags: &["-fuse-ld=gold", "-ffunction-sections", "-Wl,--icf=all", "-Wl,--gc-sections"], ..base },
+        Way { flags: &["-fuse-ld=lld", "-ffunction-sections", "-Wl,--icf=all"], ..clang },
+        Way { flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"], ..clang },
+        Way { flags: &["-fuse-ld=lld"], kind: Kind::NoPie, ..clang },
+        Way { flags: &["-fuse-ld=lld"], kind: Kind::Static, ..clang },
+        Way { flags: &["-fuse-ld=mold"], ..clang },
+        Way { flags: &["-fuse-ld=mold"], kind: Kind::Static, strip: Strip::Sections, ..clang },
+        Way { flags: &["-Wl,-z,pack-relative-relocs"], ..base },
+        Way { flags: &["-Wl,-z,noseparate-code"], strip: Strip::Sections, ..base },
+        Way { flags: &["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"], kind: Kind::NoPie, ..base },
+        Way { flags: &["-Wl,-z,now", "-fno-plt"], ..base },
+        Way { flags: &["-flto"], ..base },
+        Way { flags: &["-flto=thin", "-fuse-ld=lld"], ..clang },
+        Way { flags: &["-fcf-protection=full", "-mshstk"], ..base },
+        Way { flags: &["-fcf-protection=full"], kind: Kind::Static, ..base },
+        Way { flags: &["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"], strip: Strip::Sections, ..base },
+        Way { flags: &["-freorder-blocks-and-partition", "-fno-inline"], opt: "3", ..base },
+        Way { flags: &["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"], ..base },
+        Way { flags: &["-fno-omit-frame-pointer", "-fstack-protector-all", "-fstack-clash-protection"], ..base },
+        Way { flags: &["-mcmodel=large"], kind: Kind::NoPie, ..base },
+        Way { flags: &["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"], kind: Kind::NoPie, ..base },
+        Way { flags: &["-march=native"], opt: "3", ..base },
+        Way { flags: &["-pg"], ..base },
+        Way { flags: &["-finstrument-functions", "-fpatchable-function-entry=8,4"], ..base },
+        Way { flags: &["-g3", "-gz"], ..base },
+    ];
+    let mut wrong = Vec::new();
+    for (i, way) in ways.into_iter().enumerate() {
+        let all = ["throws", "switches", "callbacks", "ifuncs", "tls"];
+        let programs = if tools::full_matrix() { &all[..] } else { &[all[i % 2], all[2 + i % 3]] };
+        for name in programs {
+            // A resolver may call nothing; lld 14 loses ifuncs in thin LTO.
+            let impossible = way.flags.iter().any(|f| *f == "-finstrument-functions" || *f == "-flto=thin");
+            if impossible && *name == "ifuncs" {
+                continue;
+            }
+            let dir = tempfile::tempdir().unwrap();
+            match way.build(name, dir.path()) {
+                Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, &[], dir.path())),
+                Ok(None) => {}
+                Err(why) => wrong.push(format!("{name} {way}: {why:#}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Programs of musl, another C library: with a loader, and static.
+#[test]
+fn musl() {
+    if !tools::have("musl-gcc") {
+        tools::skip("musl-gcc is not installed, so no program of musl was tested");
+        return;
+    }
+    let mut wrong = Vec::new();
+    for name in ["loops", "switches", "threads", "parallel", "signals", "jumps", "cancel", "forks", "tls"] {
+        for kind in [Kind::Pie, Kind::Static] {
+            let dir = tempfile::tempdir().unwrap();
+            let out = dir.path().join(name);
+            let mut command = Command::new("musl-gcc");
+            command.args(["-O2", "-w", "-pthread"]).args(kind.flags()).arg("-o").arg(&out).arg(mgz_tests::programs::source(name));
+            tools::succeed(&mut command, LIMIT).unwrap();
+            wrong.extend(check(&format!("{name} musl {kind}"), name, &out, &[], dir.path()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
