@@ -55,6 +55,20 @@ pub const GS_JUMP: u32 = 88;
 /// Offset of the address of the runtime's code that is called where control comes back into a translated clone from code that
 /// has none. What follows the call is the clone of the original return point.
 pub const GS_BACK: u32 = 96;
+/// Offset of the address of the hook in front of system calls: `lea rcx, [call]; jmp gs:[GS_HOOK_BEFORE]`. In executables without a loader the
+/// runtime learns of threads, children, signal handlers and masks by hooks around system calls.
+pub const GS_HOOK_BEFORE: u32 = 104;
+/// Offset of the address of the hook behind system calls: `lea rcx, [next]; jmp gs:[GS_HOOK_AFTER]`.
+pub const GS_HOOK_AFTER: u32 = 112;
+/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, clone3.
+pub const HOOKED_CALLS: [u32; 8] = [13, 14, 56, 57, 58, 59, 131, 435];
+/// First word of the description of the runtime's image.
+pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
+/// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes
+/// each.
+pub const STATIC_AT: u32 = 216;
+/// Environment variable in which an executable without a loader finds the shared memory's path.
+pub const STATIC_ENV: &[u8; 12] = b"MGZ_RUNTIME=";
 /// Size of one slot, bytes.
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.

@@ -7,12 +7,13 @@
 //! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
 //! nobody can shrink it under the mapping.
 
-use crate::runtime_image::{fd_path, memfd, seal};
+use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, RING_OFFSET,
-    VERSION, chunk_offset, count, slot_offset, stride,
+    StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
 };
-use mgz_annotations_schema::abi::Slot;
+use crate::static_image::flatten;
+use mgz_annotations_schema::abi::{STATIC_MAGIC, Slot};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -141,7 +142,9 @@ impl Arena {
     /// Makes the file and writes the settings.
     pub fn new(settings: Settings) -> io::Result<Arena> {
         let fd = memfd(c"mgz-arena")?;
-        let length = slot_offset(MAX_THREADS, settings.stride());
+        let flat = flatten(RUNTIME).map_err(io::Error::other)?;
+        let image_at = slot_offset(MAX_THREADS, settings.stride());
+        let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
         let (size, length) = (i64::try_from(length).map_err(|_| too_large())?, usize::try_from(length).map_err(|_| too_large())?);
         // SAFETY: an integer call on our own descriptor.
@@ -170,6 +173,16 @@ impl Arena {
             (*header).stride = settings.stride();
             (*header).trigger_ns = settings.trigger_ns;
             (*header).signal = settings.signal;
+            (*header).image = StaticImage {
+                magic: STATIC_MAGIC,
+                offset: image_at,
+                length: flat.bytes.len() as u64,
+                entry: flat.entry,
+                relocations: flat.relocations,
+                text_start: flat.text.start,
+                text_end: flat.text.end,
+            };
+            std::ptr::copy_nonoverlapping(flat.bytes.as_ptr(), base.as_ptr().add(image_at as usize), flat.bytes.len());
             (*header).magic = MAGIC;
         }
         Ok(arena)

@@ -25,6 +25,7 @@ pub mod probe;
 pub mod pt;
 pub mod record;
 pub mod runtime_image;
+pub mod static_image;
 #[path = "../runtime/src/shared.rs"]
 pub mod shared;
 pub mod signals;

@@ -134,12 +134,6 @@ pub fn check(program: &Path) -> Result<Vec<Instrumented>, Refusal> {
             name = program.file_name().unwrap_or_default().to_string_lossy()
         ));
     }
-    let needs_runtime = instrumented.iter().any(|m| m.note.flavour == FLAVOUR_SOFT);
-    if needs_runtime && Dynamic::read(program).is_some_and(|d| d.interpreter.is_none()) {
-        return no(format!(
-            "{shown}: it is statically linked, so the recording runtime cannot be loaded into it; link it dynamically (without -static) and instrument it again"
-        ));
-    }
     privileged(program)?;
     overlaps(&instrumented)?;
     Ok(instrumented)

@@ -5,6 +5,7 @@ use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
 use crate::disasm::{decode, direct_target};
 use crate::discover::pads_of;
+use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{Liveness, solve, temporaries};
@@ -26,7 +27,9 @@ const OUTSIDE_LOOK: usize = 32;
 /// Analyses a function that pass 1 did not leave.
 pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Options) -> Result<Function, LeftReason> {
     let info = program.function(id);
-    if let Some(reason) = info.left {
+    // Not selected code may still have system calls in it that need hooks.
+    let unselected = info.left == Some(LeftReason::NotSelected) && input.hook_calls;
+    if let Some(reason) = info.left.filter(|_| !unselected) {
         return Err(reason);
     }
     let bytes = input.slice(&info.range).ok_or(LeftReason::NoBytes)?;
@@ -54,6 +57,13 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         uses.push(reg_use(info).without_idle_read(&insn.inst));
         reached.push(accesses(&insn.inst, info));
     }
+    let hooks: Vec<InsnId> = match input.hook_calls {
+        true => freestanding::hooks(&graph),
+        false => Vec::new(),
+    };
+    if unselected && hooks.is_empty() {
+        return Err(LeftReason::NotSelected);
+    }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(input, &mut graph, &uses);
@@ -68,15 +78,19 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         }
     }
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
-    let stays = if options.flavour == FLAVOUR_SOFT {
+    let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses: &uses, accesses: &accesses, stores: options.stores })
     } else {
         Stays::default()
     };
-    let plan = plan(&graph, &uses, &accesses, options, &stays, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
+    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
+    if unselected {
+        plan = crate::plan::Plan::default();
+    }
     Ok(Function {
         id,
         range: info.range.clone(),
+        hooks,
         tables,
         insns: graph.insns,
         blocks: graph.blocks,

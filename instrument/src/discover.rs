@@ -3,6 +3,7 @@
 use crate::analyze::recover;
 use crate::cfg::Entries;
 use crate::disasm::{Body, decode, direct_target, jump_target};
+use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::FunctionId;
 use crate::tables::is_indirect_jump;
@@ -123,7 +124,7 @@ fn limit_after(input: &Input, functions: &[FunctionInfo], start: u64, next_start
 }
 
 /// Parts of the executable ranges in no function.
-fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
+pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
     let mut gaps = Vec::new();
     for exec in &input.exec_ranges {
         let mut at = exec.start;
@@ -141,7 +142,8 @@ fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
     gaps
 }
 
-/// Functions that only calls (and the entry point) lead to.
+/// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
+/// the call that makes a thread, since nothing can be unwound there.
 fn called_functions<'a>(input: &Input, outside: &[Range<u64>], scans: impl Iterator<Item = &'a Scan>) -> Vec<FunctionInfo> {
     let gap_of = |at: u64| {
         let next = outside.partition_point(|r| r.start <= at);
@@ -150,6 +152,9 @@ fn called_functions<'a>(input: &Input, outside: &[Range<u64>], scans: impl Itera
     let mut starts: Vec<u64> = scans.flat_map(|s| s.calls.iter().copied()).collect();
     if input.entry != 0 {
         starts.push(input.entry);
+    }
+    if input.hook_calls {
+        starts.extend(outside.iter().map(|gap| gap.start).filter(|&at| input.bytes_at(at).is_some_and(freestanding::begins_with_call)));
     }
     starts.retain(|&at| gap_of(at).is_some());
     starts.sort_unstable();

@@ -214,6 +214,8 @@ pub struct Function {
     pub insns: Vec<Insn>,
     /// Blocks, sorted by address; each instruction is in exactly one.
     pub blocks: Vec<Block>,
+    /// System calls that get hooks.
+    pub hooks: Vec<InsnId>,
     /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
     /// target as computed, see `landings`.
     pub tables: Vec<JumpTable>,

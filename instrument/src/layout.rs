@@ -9,6 +9,7 @@ use crate::elf::read::Elf;
 use crate::elf::write::{self, Additions, NewSection};
 use crate::elf::{PAGE, Refusal};
 use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
+use crate::freestanding;
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
@@ -33,6 +34,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
+    /// The entry point lets the runtime in ([`freestanding`]).
+    pub enters_runtime: bool,
     /// First record id of the module.
     pub id_first: u32,
     /// Identity of the sidecar.
@@ -163,7 +166,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         resolver.place_thunks(next);
         next += (resolver.thunks.len() * emit::THUNK_BYTES) as u64;
     }
-    let code_end = next;
+    let entry_at = next.next_multiple_of(16);
+    let code_end = if parts.enters_runtime { entry_at + freestanding::ENTRY_BYTES as u64 } else { next };
     if code_end >= 1 << 32 {
         return Err(out_of_reach());
     }
@@ -178,10 +182,14 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         }
     }
     fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at)?;
+    if parts.enters_runtime {
+        segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
+    }
     let tables_end = segment.vaddr + segment.bytes.len() as u64;
     placed.clone_bytes = tables_end - code_at;
 
-    let mut additions = Additions { vaddr, note: (note_at, note_len as u64), ..Additions::default() };
+    let entry = parts.enters_runtime.then_some(entry_at);
+    let mut additions = Additions { vaddr, note: (note_at, note_len as u64), entry, ..Additions::default() };
     let mut sections = vec![
         section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
         section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, code_at, code_end, 64),

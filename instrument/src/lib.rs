@@ -24,6 +24,7 @@ pub mod discover;
 pub mod elf;
 pub mod emit;
 pub mod frame;
+pub mod freestanding;
 pub mod functions;
 pub mod handlers;
 pub mod hash;

@@ -13,7 +13,7 @@ use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
-use crate::{handlers, lines, names};
+use crate::{freestanding, handlers, lines, names};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -83,6 +83,7 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
         got: elf.ranges_named(".got"),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
+        hook_calls: false,
         entry: elf.entry,
         exec_ranges,
     }
@@ -111,13 +112,9 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
 pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Rewritten, Refusal> {
     let elf = Elf::parse(data)?;
     elf.check_instrumentable()?;
-    if options.flavour == FLAVOUR_SOFT && elf.is_static_executable() {
-        return Err(Refusal::declined(
-            "a static executable: the soft backend's runtime cannot be loaded into it; link it dynamically, or use --backend pt",
-        ));
-    }
     let unwind = Tables::read(&elf)?;
-    let input = analysis_input(&elf, &unwind);
+    let mut input = analysis_input(&elf, &unwind);
+    input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
     let program = discover(&input, options);
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
@@ -138,6 +135,14 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
     let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
 
+    if input.hook_calls {
+        let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
+        if let Some(at) = freestanding::unseen(&input, &program, &left) {
+            return Err(Refusal::declined(format!(
+                "a static executable with a system call in code that is not understood (at {at:#x}), which the soft backend's runtime must see; link it dynamically, or use --backend pt"
+            )));
+        }
+    }
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());
     let mut clones = Vec::new();
@@ -193,6 +198,7 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
         names: symbols,
         flavour: options.flavour,
         translated: options.translated,
+        enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,
         sidecar_path: settings.sidecar_path.clone(),

@@ -136,6 +136,31 @@ fn read_note(fd: isize) -> bool {
     false
 }
 
+/// The environment to pass to the system call. It is unmapped after a call that has failed, or in the parent of the child that made it.
+///
+/// # Safety
+/// As for `execve`.
+pub unsafe fn environment_of_call(path: *const u8, list: Strings) -> Strings {
+    if path.is_null() {
+        return list;
+    }
+    let environment = core::mem::ManuallyDrop::new(environment_for(instrumented(path), list));
+    if let Some(ring) = crate::thread::ring_at(sys::gs()).filter(|_| environment.memory != 0) {
+        forget_environment(ring);
+        ring.private().environment = [environment.memory, environment.bytes];
+    }
+    environment.list
+}
+
+/// Unmaps the environment of the last system call.
+pub fn forget_environment(ring: crate::thread::Ring) {
+    let [memory, bytes] = core::mem::take(&mut ring.private().environment);
+    if memory != 0 {
+        // SAFETY: made by `environment_of_call`; the call has returned.
+        unsafe { sys::munmap(memory, bytes) };
+    }
+}
+
 /// Finds `file` in the program's PATH and tells whether it is instrumented.
 fn instrumented_in_path(file: *const u8) -> bool {
     // SAFETY: a zero-terminated name, as the C functions demand.

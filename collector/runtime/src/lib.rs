@@ -12,7 +12,7 @@
 //! `%gs` leads to ([`thread`]); at the guard page [`guard`] hands the ring's content to the recorder through the memory
 //! that [`shared`] describes.
 //!
-//! Limits: statically linked programs never load it; a program that installs signal handlers by raw system
+//! Limits: a program with a loader that installs signal handlers by raw system
 //! calls sees clone addresses in them; records that a fatal signal other than SIGSEGV finds in flight (those of one region) are lost.
 
 #![cfg_attr(not(test), no_std)]
@@ -31,6 +31,8 @@ pub mod addrmap;
 pub mod context;
 #[cfg(not(test))]
 pub mod exec;
+#[cfg(not(test))]
+pub mod freestanding;
 #[cfg(not(test))]
 pub mod guard;
 #[cfg(not(test))]

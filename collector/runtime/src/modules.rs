@@ -78,6 +78,13 @@ pub fn scan() {
     }
 }
 
+/// Takes in the executable itself, where no C library can be asked.
+pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
+    let info = PhdrInfo { addr: bias, name: c"".as_ptr().cast(), phdr: phdr as *const ProgramHeader, phnum: phnum as u16 };
+    let mut seen = [false; MOST];
+    visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
+}
+
 extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, and `data` is `scan`'s array.
     let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MOST])) };

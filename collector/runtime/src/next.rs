@@ -29,7 +29,7 @@ pub fn dl_iterate_phdr() -> Option<Iterate> {
 pub fn environ() -> *const *const u8 {
     let address = weak!("environ");
     if address == 0 {
-        return core::ptr::null();
+        return crate::freestanding::environment();
     }
     // SAFETY: the symbol's type.
     unsafe { *(address as *const *const *const u8) }

@@ -154,9 +154,33 @@ pub struct Header {
     pub module_count: AtomicU32,
     /// See [`count`].
     pub counters: [AtomicU64; 16],
+    /// The runtime for executables without a loader.
+    pub image: StaticImage,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
 }
+
+/// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`abi::STATIC_*`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StaticImage {
+    /// `abi::STATIC_MAGIC`.
+    pub magic: u64,
+    /// Offset in the file, a multiple of [`PAGE`].
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Offset of `mgz_enter` in the image.
+    pub entry: u64,
+    /// Offset of the list of relocations in the image: a 32-bit count, then so many offsets of words to which the image's address is to be added.
+    pub relocations: u64,
+    /// The code, offsets in the image.
+    pub text_start: u64,
+    /// See `text_start`.
+    pub text_end: u64,
+}
+
+const _: () = assert!(core::mem::offset_of!(Header, image) == 216 && core::mem::offset_of!(Control, system_hooks) == 104, "abi::STATIC_AT, abi::GS_HOOK_BEFORE");
 
 /// Bytes before the first thread slot.
 pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
@@ -212,6 +236,8 @@ pub struct Control {
     pub spill: [u64; 8],
     /// Where translated clones jump (`abi::GS_RETURN` and the three that follow).
     pub hooks: [u64; 4],
+    /// Addresses of the hooks around system calls (`abi::GS_HOOK_BEFORE`, `abi::GS_HOOK_AFTER`).
+    pub system_hooks: [u64; 2],
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
     pub hold: [u64; 18],
     /// Which hook is not in its short way now, or 0.

@@ -97,7 +97,7 @@ pub struct LibcAction {
 
 /// Sets and gets the program's view of a signal's action. Returns 0 or −errno.
 fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
-    if !(1..=64).contains(&signal) || signal == 32 || signal == 33 || (new.is_some() && (signal == 9 || signal == 19)) {
+    if !(1..=64).contains(&signal) || (new.is_some() && (signal == 9 || signal == 19)) {
         return -EINVAL;
     }
     let s = signal as usize;
@@ -133,6 +133,37 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
     })
 }
 
+/// The system call. Returns 0 or −errno.
+///
+/// # Safety
+/// As the system call: null or valid pointers.
+pub unsafe fn system_sigaction(signal: i32, new: *const KernelAction, old: *mut KernelAction) -> isize {
+    // SAFETY: the caller's contract.
+    let wanted = unsafe { new.as_ref() }.copied();
+    let mut before = KernelAction::default();
+    let r = change(signal, wanted.as_ref(), (!old.is_null()).then_some(&mut before));
+    // SAFETY: the caller's contract.
+    if let Some(old) = unsafe { old.as_mut() }.filter(|_| r == 0) {
+        *old = before;
+    }
+    r
+}
+
+/// The system call. Returns 0 or −errno.
+///
+/// # Safety
+/// As the system call: null or valid pointers.
+pub unsafe fn system_sigprocmask(how: i32, set: *const u64, old: *mut u64) -> isize {
+    let mut before = 0;
+    // SAFETY: the caller's contract.
+    let r = change_mask(how, unsafe { set.as_ref() }.copied(), 0, &mut before);
+    // SAFETY: the caller's contract.
+    if let Some(old) = unsafe { old.as_mut() }.filter(|_| r == 0) {
+        *old = before;
+    }
+    r
+}
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -140,6 +171,9 @@ pub unsafe extern "C" fn sigaction(signal: i32, new: *const LibcAction, old: *mu
     // SAFETY: the caller passes null or valid pointers.
     let wanted = unsafe { new.as_ref() }.map(|a| KernelAction { handler: a.handler, flags: a.flags as u32 as u64, restorer: a.restorer, mask: a.mask[0] & !INTERNAL });
     let mut before = KernelAction::default();
+    if signal == 32 || signal == 33 {
+        return fail(EINVAL);
+    }
     let r = change(signal, wanted.as_ref(), (!old.is_null()).then_some(&mut before));
     if r < 0 {
         return fail(-r);
@@ -214,7 +248,7 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     }
     let bit = 1u64 << (number - 1);
     let mut was = 0u64;
-    change_mask(if handler == SIG_HOLD { 0 } else { 1 }, Some(bit), &mut was);
+    change_mask(if handler == SIG_HOLD { 0 } else { 1 }, Some(bit), INTERNAL, &mut was);
     let mut before = KernelAction::default();
     let new = KernelAction { handler, flags: 0, restorer: 0, mask: 0 };
     let r = change(number, (handler != SIG_HOLD).then_some(&new), Some(&mut before));
@@ -224,12 +258,12 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     if was & bit != 0 { SIG_HOLD } else { before.handler }
 }
 
-/// Changes the calling thread's mask as the program sees it. Returns 0 or −errno.
-fn change_mask(how: i32, set: Option<u64>, old: &mut u64) -> isize {
+/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
+fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
     let ring = thread::current();
     let real = match &ring {
-        Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | INTERNAL)),
-        None => set.map(|s| s & !INTERNAL),
+        Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | kept)),
+        None => set.map(|s| s & !kept),
     };
     if !(0..=2).contains(&how) && set.is_some() {
         return -EINVAL;
@@ -267,7 +301,7 @@ fn change_mask(how: i32, set: Option<u64>, old: &mut u64) -> isize {
 pub unsafe extern "C" fn pthread_sigmask(how: i32, set: *const u64, old: *mut u64) -> i32 {
     let mut before = 0;
     // SAFETY: null or a valid sigset_t, of which the kernel knows the first eight bytes.
-    let r = change_mask(how, unsafe { set.as_ref() }.copied(), &mut before);
+    let r = change_mask(how, unsafe { set.as_ref() }.copied(), INTERNAL, &mut before);
     if r < 0 {
         return -r as i32;
     }
@@ -359,54 +393,58 @@ pub unsafe extern "C" fn epoll_pwait2(fd: i32, events: usize, n: i32, timeout: u
     }
 }
 
-/// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers.
+/// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers. Returns 0 or −errno.
 ///
 /// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaltstack(new: *const [usize; 3], old: *mut [usize; 3]) -> i32 {
+/// As the C function: null or valid pointers.
+pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> isize {
     const MINIMUM: usize = 2048;
     const SS_ONSTACK: usize = 1;
     const EPERM: isize = 1;
     const ENOMEM: isize = 12;
     let Some(ring) = thread::current() else {
         // SAFETY: the caller's pointers, as for the C function.
-        let r = unsafe { sys::call(sys::nr::SIGALTSTACK, new as usize, old as usize, 0, 0, 0, 0) };
-        return if r < 0 { fail(-r) } else { 0 };
+        return unsafe { sys::call(sys::nr::SIGALTSTACK, new as usize, old as usize, 0, 0, 0, 0) };
     };
     let private = ring.private();
     let here = (&raw const private) as usize;
     let on_it = private.stack[1] & thread::SS_DISABLE == 0 && here.wrapping_sub(private.stack[0]) < private.stack[2];
+    let before = private.stack;
     // SAFETY: null or valid.
     let wanted = unsafe { new.as_ref() }.copied();
     if let Some([address, flags, size]) = wanted {
         // The flags are an int; the other half of the word is padding.
         let flags = flags & 0xffff_ffff;
         if on_it {
-            return fail(EPERM);
+            return -EPERM;
         }
         if flags & !(0x8000_0000 | SS_ONSTACK) > thread::SS_DISABLE {
-            return fail(EINVAL);
+            return -EINVAL;
         }
         if flags & thread::SS_DISABLE == 0 && size < MINIMUM {
-            return fail(ENOMEM);
+            return -ENOMEM;
         }
-        let before = private.stack;
         private.stack = if flags & thread::SS_DISABLE != 0 { [0, thread::SS_DISABLE, 0] } else { [address, 0, size] };
-        // SAFETY: null or valid.
-        if let Some(old) = unsafe { old.as_mut() } {
-            *old = before;
-        }
-        return 0;
     }
     // SAFETY: null or valid.
     if let Some(old) = unsafe { old.as_mut() } {
-        *old = private.stack;
+        *old = before;
         if on_it {
             old[1] |= SS_ONSTACK;
         }
     }
     0
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const [usize; 3], old: *mut [usize; 3]) -> i32 {
+    // SAFETY: the same contract.
+    match unsafe { alternate_stack(new, old) } {
+        0 => 0,
+        r => fail(-r),
+    }
 }
 
 // ---- what the kernel calls ----------------------------------------------------------------------

@@ -22,6 +22,28 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
     let known = crate::next::environ() as *mut *mut u8;
     let envp = if known.is_null() { envp } else { known };
+    // SAFETY: first thing in the process, single-threaded.
+    let Some(vectors) = (unsafe { begin(envp) }) else { return };
+    hook_loader(vectors.phdr, vectors.phnum);
+    modules::scan();
+    if let Some(ring) = thread::current() {
+        trigger::start(ring);
+    }
+}
+
+/// What the kernel tells of the executable.
+pub struct Vectors {
+    /// Address of its program headers.
+    pub phdr: u64,
+    /// Their number.
+    pub phnum: u64,
+}
+
+/// Attaches this process to the recorder and gives its thread a ring. `None` if it is not recorded.
+///
+/// # Safety
+/// `envp` must be the environment as the kernel has made it; nothing else may run yet.
+pub unsafe fn begin(envp: *mut *mut u8) -> Option<Vectors> {
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
@@ -42,25 +64,19 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
         }
         (hwcap2, phdr, phnum)
     };
-    // SAFETY: first thing in the process, single-threaded.
+    // SAFETY: the caller's contract.
     if !unsafe { process::attach(envp) } {
-        return;
+        return None;
     }
     sys::init_gs(hwcap2);
     if shadow_stack() {
-        return;
+        return None;
     }
     thread::set_up_scrap();
     thread::set_up();
-    if thread::current().is_none() {
-        return;
-    }
+    thread::current()?;
     signals::install();
-    hook_loader(phdr, phnum);
-    modules::scan();
-    if let Some(ring) = thread::current() {
-        trigger::start(ring);
-    }
+    Some(Vectors { phdr, phnum })
 }
 
 /// Whether the kernel has given this thread a shadow stack, which moved code would violate.

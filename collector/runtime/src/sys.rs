@@ -19,6 +19,7 @@ pub mod nr {
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const MADVISE: usize = 28;
+    pub const EXECVE: usize = 59;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
     pub const SIGALTSTACK: usize = 131;

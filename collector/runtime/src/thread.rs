@@ -50,6 +50,8 @@ pub struct Private {
     pub trigger: crate::trigger::Trigger,
     /// The program's alternate stack: address, flags, size.
     pub stack: [usize; 3],
+    /// An environment made for a system call, to be unmapped: address, length.
+    pub environment: [usize; 2],
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
@@ -242,6 +244,7 @@ pub fn set_up() {
         window: Default::default(),
         trigger: Default::default(),
         stack: [0, SS_DISABLE, 0],
+        environment: [0, 0],
     };
     install_signal_stack(ring);
     // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
@@ -486,12 +489,18 @@ fn use_private_page(ring: Ring) {
     unsafe { sys::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
 }
 
+/// What [`Control::system_hooks`] holds.
+fn system_hooks() -> [u64; 2] {
+    [crate::freestanding::before as *const () as u64, crate::freestanding::after as *const () as u64]
+}
+
 /// Sets the spare ring to its start.
 pub fn begin_spare(ring: Ring) {
     let spare = ring.spare();
     hooks::set(spare, Hooks::Closed);
     spare.hook_top = ring.signal_stack() as u64;
     spare.in_hook = 0;
+    spare.system_hooks = system_hooks();
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low { ring.address - SPARE + PAGE } else { SCRAP.load(Ordering::Relaxed) } as u64;
@@ -505,6 +514,7 @@ pub fn begin_spare(ring: Ring) {
 fn begin(header: &Header, ring: Ring) {
     let control = ring.control();
     control.self_addr = ring.address as u64;
+    control.system_hooks = system_hooks();
     control.pid = sys::getpid();
     control.tid = sys::gettid();
     control.slots_before = 0;

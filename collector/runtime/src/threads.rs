@@ -71,6 +71,22 @@ extern "C" fn begin(start: *mut Start) -> Call {
     call
 }
 
+/// A thread that has just come into being by a system call, with the %gs base of its creator.
+pub fn begin_raw(parents: thread::Ring) {
+    let blocked = parents.private().segv_blocked;
+    let old = sys::sigprocmask(0, Some(!0));
+    thread::forget_parents(sys::gs());
+    // SAFETY: as in `begin`.
+    unsafe { sys::set_gs(0) };
+    thread::set_up();
+    if let Some(ring) = thread::current() {
+        ring.private().segv_blocked = blocked;
+    }
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old & !(1 << 10)));
+    }
+}
+
 /// Start routine of wrapped threads: sets the ring up, then becomes the program's start routine, so that
 /// no frame of the runtime stays on the stack (cancellation unwinds through it).
 #[unsafe(naked)]

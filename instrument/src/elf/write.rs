@@ -39,6 +39,8 @@ pub struct Additions {
     pub note: (u64, u64),
     /// Address and size of the new `.eh_frame_hdr`.
     pub eh_frame_hdr: Option<(u64, u64)>,
+    /// New entry point.
+    pub entry: Option<u64>,
     /// Sections, `.mgz.text` among them.
     pub sections: Vec<NewSection>,
     /// Clone functions: name, address, size.
@@ -321,6 +323,9 @@ pub fn assemble(elf: &Elf, mut new: Additions) -> Result<Image, Refusal> {
         put(&mut head, *at as usize, bytes);
     }
     debug_assert!(head.len() >= EHDR, "checked on reading");
+    if let Some(entry) = new.entry {
+        put(&mut head, 24, &entry.to_le_bytes());
+    }
     put(&mut head, 32, &offset.to_le_bytes());
     put(&mut head, 40, &sections_at.to_le_bytes());
     put(&mut head, 54, &(PHDR as u16).to_le_bytes());

@@ -159,6 +159,10 @@ impl Emitter<'_> {
         if let Some(table) = self.function.tables.iter().position(|t| t.load == id) {
             return self.table_load(insn, table as u32);
         }
+        if self.function.hooks.contains(&id) {
+            self.hooked_call(insn);
+            return Ok(());
+        }
         if self.moved {
             return self.moved_load(insn, None);
         }

@@ -10,6 +10,7 @@
 
 pub mod asm;
 mod code;
+mod hooks;
 pub mod probe;
 pub mod relax;
 mod rows;

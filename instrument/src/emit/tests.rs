@@ -26,6 +26,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         list.push(Block { insns: first..insns.len() as u32, succs: Vec::new(), preds: Vec::new(), external_entry: false });
     }
     let function = Function {
+        hooks: Vec::new(),
         id: FunctionId(0),
         range: START..at,
         insns,
