@@ -42,6 +42,11 @@ const CASES: &[(&str, &str, char)] = &[
       if (argc > 2) a.sa_flags |= SA_RESTART; else a.sa_flags &= ~SA_RESTART; sigaction(atoi(argv[1]), &a, 0); return 0; }", '-'),
     ("a function that is given the action", "__attribute__((noinline)) int put(int s, const struct sigaction *a) { sink++; return sigaction(s, a, 0); }\nstatic void h(int s) { sink = s; }\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_handler = h; return put(SIGSEGV, &a); }", '-'),
+    ("something else is asked for in between", "#include <sys/resource.h>\nHANDLER(h, mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
+      int main(void) { struct rlimit l; struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; getrlimit(RLIMIT_STACK, &l); l.rlim_cur = sink;\n\
+      setrlimit(RLIMIT_STACK, &l); sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
+    ("a system call of three arguments whose number is not known", "int main(int argc, char **argv) { long r; __asm__ volatile(\"syscall\" : \"=a\"(r) : \"a\"((long)argv[0][0]), \"D\"(1), \"S\"(argv), \"d\"(3) : \"rcx\", \"r11\", \"memory\");\n\
+      return (int)r; }", '-'),
     ("system calls of other kinds", "int main(void) { long r; __asm__ volatile(\"syscall\" : \"=a\"(r) : \"a\"(39) : \"rcx\", \"r11\", \"memory\"); return (int)syscall(SYS_gettid) + (int)r; }", '-'),
     ("the place of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),

@@ -11,6 +11,12 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAcc
 const KNOWN: [&str; 12] =
     ["sigaction", "__sigaction", "sigemptyset", "sigfillset", "sigaddset", "sigdelset", "sigismember", "memset", "signal", "sigprocmask", "pthread_sigmask", "getenv"];
 
+/// Callees that do no more to the memory that their pointers lead to than to write so many bytes to one argument (its number, bytes).
+const WRITERS: [(&str, usize, i64); 14] = [
+    ("getrlimit", 1, 16), ("getrlimit64", 1, 16), ("setrlimit", 6, 0), ("setrlimit64", 6, 0), ("gettimeofday", 0, 16), ("clock_gettime", 1, 16), ("time", 0, 8),
+    ("sigaltstack", 1, 24), ("setitimer", 2, 32), ("getitimer", 1, 32), ("uname", 0, 390), ("times", 0, 32), ("getrusage", 1, 144), ("sigpending", 0, 128),
+];
+
 /// Names callees: the imported function that a call goes to, if it is one.
 pub struct Follow<'a> {
     /// By call instruction.
@@ -270,7 +276,7 @@ impl Follow<'_> {
     fn call(&self, state: &mut State, inst: &Instruction) {
         let arguments = ARGUMENTS.map(|r| state.regs[usize::from(r)]);
         let argument = |n: usize| arguments[n];
-        let name = (self.callee)(inst).filter(|n| KNOWN.contains(n));
+        let name = (self.callee)(inst).filter(|n| KNOWN.contains(n) || WRITERS.iter().any(|w| w.0 == *n));
         let frame_given = (0..6).any(|n| matches!(argument(n), Value::Frame(_)));
         let taint = (0..6).fold(0, |t, n| t | argument(n).taint());
         match name {
@@ -287,6 +293,14 @@ impl Follow<'_> {
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
                 None => {}
             },
+            Some(name) if WRITERS.iter().any(|w| w.0 == name) => {
+                for &(_, n, bytes) in WRITERS.iter().filter(|w| w.0 == name && w.2 > 0) {
+                    match place(argument(n)) {
+                        Some(at) => state.forget(at, bytes),
+                        None => state.forget_statics(),
+                    }
+                }
+            }
             Some(_) => {
                 for at in [0, 2].into_iter().filter_map(|n| place(argument(n))) {
                     state.forget(at, SET_BYTES);

@@ -30,6 +30,8 @@ use crate::elf::Elf;
 use crate::functions::{Input, Program};
 use follow::Follow;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use crate::ir::Gpr;
+use crate::regs::reg_use;
 use imports::Imports;
 use state::{ARGUMENTS, State, Value, place};
 use std::cell::RefCell;
@@ -216,6 +218,8 @@ impl<'a> Search<'a> {
             let param = |s: &State| s.register(i.inst.memory_base()) == Value::Param(1) && i.inst.memory_displacement64() as i64 == FLAGS;
             s.as_ref().is_some_and(param)
         });
+        let mut factory = InstructionInfoFactory::new();
+        let sets_r10 = graph.insns.iter().any(|i| !matches!(i.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) && reg_use(factory.info(&i.inst)).clobber.contains(Gpr(10)));
         for ((insn, kind), state) in graph.insns.iter().zip(kinds).zip(&states) {
             let Some(state) = state else { continue };
             let argument = |n: u8| state.regs[usize::from(ARGUMENTS[usize::from(n)])];
@@ -224,10 +228,14 @@ impl<'a> Search<'a> {
                 Kind::SystemCall => match state.regs[0].low(4).as_constant() {
                     Some(RT_SIGACTION) => (argument(0), argument(1), true),
                     Some(_) => continue,
-                    // The C library's `syscall`: what its callers pass is not followed further.
-                    None if state.regs[0] == Value::Param(0) => continue,
+                    // The C library's `syscall` and its kin: what their callers pass is not followed further.
+                    None if matches!(state.regs[0], Value::Param(_)) => continue,
+                    // Decoding may have begun at the wrong byte.
+                    None if is_other_system_call(self.input, insn.ip) => continue,
                     // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
                     None if state.regs[10].as_constant().is_some_and(|size| size != 8) => continue,
+                    // Its function never sets it, so it makes calls with three arguments at most.
+                    None if !sets_r10 => continue,
                     None => return harmful(insn.ip, "a system call whose number is not known"),
                 },
                 Kind::CallOfSyscall => match argument(0).low(4).as_constant() {
