@@ -50,19 +50,19 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
     }
-    // Asking for an instruction's facts is dear, so that it is done once for both.
-    let (mut uses, mut reached) = (Vec::with_capacity(graph.insns.len()), Vec::with_capacity(graph.insns.len()));
-    for insn in &graph.insns {
-        let info = registers(&mut factory, &insn.inst);
-        uses.push(reg_use(info).without_idle_read(&insn.inst));
-        reached.push(accesses(&insn.inst, info));
-    }
     let hooks: Vec<InsnId> = match input.hook_calls {
         true => freestanding::hooks(&graph),
         false => Vec::new(),
     };
     if unselected && hooks.is_empty() {
         return Err(LeftReason::NotSelected);
+    }
+    // Asking for an instruction's facts is dear, so that it is done once for both.
+    let (mut uses, mut reached) = (Vec::with_capacity(graph.insns.len()), Vec::with_capacity(graph.insns.len()));
+    for insn in &graph.insns {
+        let info = registers(&mut factory, &insn.inst);
+        uses.push(reg_use(info).without_idle_read(&insn.inst));
+        reached.push(accesses(&insn.inst, info));
     }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
