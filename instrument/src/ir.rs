@@ -266,6 +266,6 @@ pub struct UnwindRange {
     pub range: Range<u64>,
     /// `(call range, landing pad)`; empty without LSDA.
     pub landing_pads: Vec<(Range<u64>, u64)>,
-    /// False if there is an LSDA that could not be understood: the function must be left alone.
+    /// False if there is an LSDA that could not be understood, or if this is the code that signal handlers return to: the function must be left alone.
     pub understood: bool,
 }

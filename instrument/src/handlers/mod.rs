@@ -234,6 +234,8 @@ impl<'a> Search<'a> {
                     None if is_other_system_call(self.input, insn.ip) => continue,
                     // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
                     None if state.regs[10].as_constant().is_some_and(|size| size != 8) => continue,
+                    // A call has left something there.
+                    None if state.regs[10] == Value::LEFT_OVER => continue,
                     // Its function never sets it, so it makes calls with three arguments at most.
                     None if !sets_r10 => continue,
                     None => return harmful(insn.ip, "a system call whose number is not known"),

@@ -239,7 +239,8 @@ impl<'a> Tables<'a> {
             UnwindRange {
                 range: fde.range.clone(),
                 landing_pads: lsda.flatten().map_or_else(Vec::new, Lsda::landing_pads),
-                understood: copied && !matches!(lsda, Some(None)),
+                // Code that handlers return to is entered one byte behind its start, and unwinders know it by its bytes.
+                understood: copied && !matches!(lsda, Some(None)) && !self.cies[fde.cie].signal,
             }
         };
         self.fdes.iter().map(range).collect()
