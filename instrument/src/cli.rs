@@ -234,6 +234,10 @@ fn run(args: &Args) -> Result<String, Stop> {
     let data = read(&input)?;
     check_output(&input, &output)?;
     let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
+    if translated && elf.is_static_executable() {
+        let message = format!("{}: it is statically linked; threads of such a program cannot be sampled in bursts yet; instrument it with --for ring", input.display());
+        return Err(Stop { status: DECLINED, message });
+    }
     let needed = libs::find(&elf, &input);
     let chosen = choose(args.libs.as_deref(), &needed.found, &input)?;
     let libs_folder = appended(&output, ".libs");
