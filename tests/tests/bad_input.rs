@@ -148,9 +148,9 @@ fn what_is_declined() {
         }
     }
     let fixed = compile("static", &["-static"], &plain);
-    refused("a static executable", tools::tool("mgz-instrument").args(["--backend", "soft", "-o"]).arg(&out).arg(&fixed), &[3], &["static", "link it dynamically", "--backend pt"]);
+    refused("a static executable, for bursts", tools::tool("mgz-instrument").args(["--for", "burst", "--backend", "soft", "-o"]).arg(&out).arg(&fixed), &[3], &["static", "--for ring"]);
     // The remedy that the message names.
-    tools::succeed(tools::tool("mgz-instrument").args(["--backend", "pt", "-o"]).arg(&out).arg(&fixed), LIMIT).unwrap();
+    tools::succeed(tools::tool("mgz-instrument").args(["--for", "ring", "--backend", "soft", "-o"]).arg(&out).arg(&fixed), LIMIT).unwrap();
 }
 
 #[test]
