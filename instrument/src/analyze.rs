@@ -12,10 +12,10 @@ use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
 use crate::operands::{Accesses, accesses};
 use crate::plan::plan;
-use crate::regs::{RegUse, reg_use, registers};
+use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, is_indirect_jump};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::FLAVOUR_SOFT;
 use std::ops::Range;
 
@@ -77,6 +77,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
             graph.blocks[b.0 as usize].external_entry = true;
         }
     }
+    let blind = is_blind(&graph, &uses, &found, !info.words.is_empty());
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses: &uses, accesses: &accesses, stores: options.stores })
@@ -94,6 +95,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         tables,
         insns: graph.insns,
         blocks: graph.blocks,
+        blind,
         landings,
         regions: plan.regions,
         gathers: plan.gathers,
@@ -215,6 +217,23 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all.dedup();
     all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
     all
+}
+
+/// Whether there is an indirect jump whose targets nothing is known of. A target that is read from memory whole is known by the word there, where
+/// it is inside the function at all; one that is computed comes from a table that was not found.
+fn is_blind(graph: &Graph, uses: &[RegUse], found: &[Found], words: bool) -> bool {
+    graph.blocks.iter().any(|block| {
+        let jump = block.insns.end as usize - 1;
+        if !is_indirect_jump(&graph.insns[jump]) || found.iter().any(|t| t.jump == jump && !t.targets.is_empty()) {
+            return false;
+        }
+        let Some(target) = gpr(graph.insns[jump].inst.op0_register()) else { return false };
+        let from = (block.insns.start as usize..jump).rev().find(|&i| uses[i].clobber.contains(target));
+        match from.map(|i| &graph.insns[i].inst) {
+            Some(inst) => inst.mnemonic() != Mnemonic::Mov && inst.mnemonic() != Mnemonic::Pop,
+            None => !words,
+        }
+    })
 }
 
 /// Whether the instruction calls an address inside of the function other than its start.

@@ -39,6 +39,11 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         scan.branches.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Branch } else { Way::Taken }));
         scan.calls.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Call } else { Way::Taken }));
         scan.taken.iter().for_each(|&t| enter(&mut program, t, Way::Taken));
+        // What lies behind the table of unknown length means something only in a part of the same function.
+        let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
+        let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
+        let near: Vec<u64> = near.copied().collect();
+        near.into_iter().for_each(|t| enter(&mut program, t, Way::Taken));
     }
     for scan in &stray {
         scan.branches.iter().chain(&scan.calls).chain(&scan.taken).for_each(|&t| enter(&mut program, t, Way::Taken));
@@ -177,6 +182,8 @@ struct Scan {
     branches: Vec<u64>,
     calls: Vec<u64>,
     taken: Vec<u64>,
+    /// Outside of the function, behind tables of unknown length.
+    strays: Vec<u64>,
     gs: Option<u64>,
 }
 
@@ -268,6 +275,7 @@ fn outside_tables(input: &Input, f: &FunctionInfo, body: &Body, scan: &mut Scan)
     let (_, found) = recover(input, &body.insns, &f.range, &entries, &[], &mut factory);
     for table in found {
         scan.taken.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
+        scan.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
     }
 }
 

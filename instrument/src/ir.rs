@@ -220,9 +220,10 @@ pub struct Function {
     /// target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
-    /// patch in the original body that leads into the clone. Emission's caller patches only those where
-    /// [`Function::may_patch`] holds.
+    /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
+    /// It has an indirect jump of which nothing is known, not even suspected targets. Any instruction may be one.
+    pub blind: bool,
     /// Recording plan, in address order.
     pub regions: Vec<RegionPlan>,
     /// Gathers among the sites.
@@ -250,12 +251,17 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
-    /// Whether a 5-byte jump may be written at `at` in the original: the five bytes are instructions of
-    /// one block that starts there (so that nothing can branch between them).
-    pub fn may_patch(&self, at: u64) -> bool {
-        let Some(block) = self.block_at(at) else { return false };
-        let last = self.blocks[block.0 as usize].insns.end as usize - 1;
-        self.insns[last].ip + u64::from(self.insns[last].len) >= at + 5
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it: the five bytes must be of one block, so that
+    /// nothing can branch between them, and where any instruction may be the target of a jump, of one instruction. (Only a
+    /// function's first bytes are never taken for such a target: what stands there is done once.)
+    pub fn may_patch(&self, first: InsnId) -> bool {
+        let insn = self.insn(first);
+        if self.blind && insn.ip != self.range.start {
+            return insn.len >= 5;
+        }
+        let block = self.blocks.partition_point(|b| b.insns.start <= first.0) - 1;
+        let last = &self.insns[self.blocks[block].insns.end as usize - 1];
+        last.ip + u64::from(last.len) >= insn.ip + 5
     }
 }
 

@@ -26,7 +26,7 @@ const MOST_WAYS: usize = 8;
 /// No table is longer.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Entries that are read if the bound is unknown.
-const MAX_GUESSES: u64 = 4096;
+const MAX_GUESSES: u64 = 1024;
 
 /// What is known about an indirect jump.
 #[derive(Clone, Debug)]
@@ -39,8 +39,11 @@ pub struct Found {
     pub table: u64,
     /// Encoding.
     pub form: TableForm,
-    /// Every target, in order, duplicates included.
+    /// Every target, in order, duplicates included. Of a table without a certain end: those in this function that what follows its address
+    /// would lead to.
     pub targets: Vec<u64>,
+    /// Of a table without a certain end: what would be targets outside of this function. Most are entries of the tables behind it.
+    pub strays: Vec<u64>,
     /// The bound is certain and every target is an instruction of this function or code of another.
     pub certain: bool,
     /// All targets are in this function.
@@ -381,25 +384,13 @@ fn read_table(
     block_start: usize,
 ) -> Found {
     let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
-    let mut targets = Vec::new();
-    let (mut certain, mut closed) = (count.is_some(), true);
-    let mut relocated = false;
-    for i in 0..count.unwrap_or(MAX_GUESSES) {
-        let Some((target, reloc)) = entry(input, shape, i) else {
-            certain = false;
-            break;
-        };
-        relocated |= reloc;
-        if !inside(target) {
-            // A target in another function (a cold part) is as good, if the bound is certain.
-            if count.is_none() || range.contains(&target) || !input.is_code(target) {
-                certain = false;
-                break;
-            }
-            closed = false;
-        }
-        targets.push(target);
-    }
+    let whole = count.and_then(|count| read_whole(input, shape, count, &inside, range));
+    let certain = whole.is_some();
+    let (targets, strays, relocated) = match whole {
+        Some((targets, relocated)) => (targets, Vec::new(), relocated),
+        None => guess(input, shape, &inside),
+    };
+    let closed = targets.iter().all(|t| inside(*t));
     let read_only = input.segment_at(shape.table).is_some_and(|s| !s.writable);
     let tainted = taint(graph, shape.load, jump, block_start, factory);
     Found {
@@ -412,7 +403,35 @@ fn read_table(
         copyable: certain && read_only && !relocated && tainted.is_some() && !targets.is_empty(),
         tainted: tainted.unwrap_or_default(),
         targets,
+        strays,
     }
+}
+
+/// The targets of `count` entries and whether relocations make them; `None` if one is no target. One in another function (a cold part) is as good.
+fn read_whole(input: &Input, shape: &Shape, count: u64, inside: &dyn Fn(u64) -> bool, range: &Range<u64>) -> Option<(Vec<u64>, bool)> {
+    let (mut targets, mut relocated) = (Vec::new(), false);
+    for i in 0..count {
+        let (target, reloc) = entry(input, shape, i)?;
+        if !inside(target) && (range.contains(&target) || !input.is_code(target)) {
+            return None;
+        }
+        relocated |= reloc;
+        targets.push(target);
+    }
+    Some((targets, relocated))
+}
+
+/// What the entries may be if nobody knows how many they are: up to the first that leads to no code at all. All that lie inside of the
+/// function are taken for targets, also those behind one that does not: a cold part may be the target in between, and one target too many does no harm
+/// where one too few does.
+fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>, bool) {
+    let (mut targets, mut strays, mut relocated) = (Vec::new(), Vec::new(), false);
+    for i in 0..MAX_GUESSES {
+        let Some((target, reloc)) = entry(input, shape, i).filter(|e| input.is_code(e.0)) else { break };
+        relocated |= reloc;
+        if inside(target) { &mut targets } else { &mut strays }.push(target);
+    }
+    (targets, strays, relocated)
 }
 
 /// Entry `i` of the table, and whether a relocation makes it.

@@ -5,7 +5,7 @@ use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
 use mgz_instrument::elf::Elf;
 use mgz_instrument::functions::{Options, analyze, discover};
-use mgz_instrument::ir::{Function, FunctionId, Gpr, Payload, RegionPlan};
+use mgz_instrument::ir::{Function, FunctionId, Gpr, InsnId, Payload, RegionPlan};
 use mgz_instrument::rewrite::analysis_input;
 use mgz_instrument::unwind::Tables;
 use std::collections::BTreeMap;
@@ -55,6 +55,32 @@ fn switches_become_tables_and_computed_gotos_do_not() {
         }
     }
     assert!(jumps_seen > 100, "the compilers made {jumps_seen} tables");
+}
+
+#[test]
+fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
+    let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
+    let landing = |f: &Function| -> Vec<String> { f.landings.iter().map(|&at| format!("{}", f.insn(f.insn_at(at).unwrap()).inst)).collect() };
+    assert_eq!(landing(&all["first"]), ["add $2,%rdi", "add $4,%rdi", "mov %ecx,%eax"]);
+    assert_eq!(landing(&all["second"]), ["test %eax,%eax", "subl $3,8(%rdi)", "add $6,%rdi"]);
+    for f in [&all["first"], &all["second"]] {
+        assert!(f.tables.is_empty() && !f.blind, "{:x?}", f.range);
+    }
+    // A patch over the instruction before a target would be jumped into.
+    let second = &all["second"];
+    let target = second.landings[0];
+    let before = second.insns.iter().position(|i| i.ip == target).unwrap() - 1;
+    assert!(!second.may_patch(InsnId(before as u32)));
+}
+
+#[test]
+fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
+    let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
+    let unseen = &all["unseen"];
+    assert!(unseen.blind && !all["into_unseen"].blind);
+    let entered: Vec<InsnId> = unseen.blocks.iter().filter(|b| b.external_entry).map(|b| InsnId(b.insns.start)).collect();
+    let may: Vec<bool> = entered.iter().map(|&i| unseen.may_patch(i)).collect();
+    assert_eq!(may, [true, false, true], "the start, three short instructions, one of five bytes");
 }
 
 fn plans(flavour: u32) -> BTreeMap<String, Vec<RegionPlan>> {

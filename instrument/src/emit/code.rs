@@ -666,9 +666,8 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
         if first >= insns.end as usize {
             continue;
         }
-        let last = &function.insns[insns.end as usize - 1];
         let at = function.insns[first].ip;
-        if last.ip + u64::from(last.len) >= at + 5 {
+        if function.may_patch(InsnId(first as u32)) {
             // What leads into a stay stands before the `endbr64`, which does nothing.
             let into = if function.stays.of(block.0 as usize).is_some() { insns.start as usize } else { first };
             patches.push((at, marks[into].1));

@@ -33,6 +33,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         blocks: list,
         tables: Vec::new(),
         landings: Vec::new(),
+        blind: false,
         regions: Vec::new(),
         gathers: Vec::new(),
         implicit: ImplicitLoads::default(),
