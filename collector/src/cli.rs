@@ -15,6 +15,7 @@ Examples:
                                           denser sampling, replacing the trace of the last run
   mgz-record --mode burst --rate 1000 -- ./app.inst
                                           1,000 windows a second, at native speed (mgz-instrument --for burst)
+  mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
   mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite

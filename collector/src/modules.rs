@@ -106,31 +106,35 @@ fn executable(path: &Path) -> std::io::Result<()> {
 }
 
 /// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
-/// recording them, each by the backend of its flavour, else there is an error.
-pub fn check(program: &Path) -> Result<Vec<Instrumented>, Refusal> {
+/// recording them, each by the backend of its flavour, else there is an error. A program that starts others (a shell, `mpirun`,
+/// `make`) or a script is accepted if one of its arguments names an instrumented program: that one is recorded when it is started.
+pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>, Refusal> {
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
     let mut start = [0u8; 4];
     let read = std::fs::File::open(program).and_then(|mut f| std::io::Read::read(&mut f, &mut start));
     let length = read.map_err(|e| Refusal::CannotExecute { path: shown.clone(), why: e.to_string() })?;
-    if start[..length].starts_with(b"#!") {
-        return no(format!(
-            "{shown}: a script is run by its interpreter, which is what can be recorded: `mgz-instrument -o interp INTERPRETER`, then `mgz-record -- ./interp {shown} …`"
-        ));
-    }
-    if start != *b"\x7fELF" {
+    let script = start[..length].starts_with(b"#!");
+    if !script && start != *b"\x7fELF" {
         return Err(Refusal::CannotExecute { path: shown, why: "it is not an ELF program".into() });
     }
-    let found = closure(program);
-    let mut instrumented = Vec::new();
-    for path in &found {
-        if let Ok(Some(note)) = instrumented_note(path) {
-            instrumented.push(recordable(path, note)?);
+    let mut instrumented = if script { Vec::new() } else { instrumented_in(&closure(program))? };
+    if instrumented.is_empty() {
+        for path in started(arguments) {
+            instrumented.extend(instrumented_in(&closure(&path))?);
         }
+        instrumented.sort_by(|a, b| a.path.cmp(&b.path));
+        instrumented.dedup_by(|a, b| a.path == b.path);
+    }
+    if instrumented.is_empty() && script {
+        return no(format!(
+            "{shown}: a script is run by its interpreter, which is what can be recorded: `mgz-instrument -o interp INTERPRETER`, then `mgz-record -- ./interp {shown} …`; \
+             if it starts an instrumented program, name that one among its arguments"
+        ));
     }
     if instrumented.is_empty() {
         return no(format!(
-            "{shown}: neither it nor a library that it is linked to is instrumented, so there is nothing to record; run `mgz-instrument -o {name}.inst {shown}` and record ./{name}.inst",
+            "{shown}: neither it, a library that it is linked to, nor a program among its arguments is instrumented, so there is nothing to record; run `mgz-instrument -o {name}.inst {shown}` and record ./{name}.inst",
             name = program.file_name().unwrap_or_default().to_string_lossy()
         ));
     }
@@ -139,7 +143,19 @@ pub fn check(program: &Path) -> Result<Vec<Instrumented>, Refusal> {
     Ok(instrumented)
 }
 
-/// The program and the libraries that it needs, as far as they are found.
+fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
+    let noted = files.iter().filter_map(|path| Some((path, instrumented_note(path).ok()??)));
+    noted.map(|(path, note)| recordable(path, note)).collect()
+}
+
+/// Programs that the arguments name, be it in a line for a shell.
+fn started(arguments: &[OsString]) -> Vec<PathBuf> {
+    let words = arguments.iter().flat_map(|a| a.as_bytes().split(|b| b.is_ascii_whitespace() || b"'\"();&|=".contains(b)));
+    let words = words.filter(|w| !w.is_empty()).map(OsStr::from_bytes);
+    let path = std::env::var_os("PATH");
+    words.filter_map(|w| resolve(w, path.as_deref()).ok()).collect()
+}
+
 fn closure(program: &Path) -> Vec<PathBuf> {
     let finder = Finder::from_environment();
     let mut found = vec![program.to_path_buf()];
@@ -275,17 +291,17 @@ mod tests {
 
     #[test]
     fn plain_programs_scripts_and_others_are_refused_with_a_remedy() {
-        let error = check(Path::new("/proc/self/exe")).unwrap_err();
+        let error = check(Path::new("/proc/self/exe"), &["/bin/true".into()]).unwrap_err();
         assert_eq!(error.status(), 125);
         assert!(error.to_string().contains("mgz-instrument"), "{error}");
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("s");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        let error = check(&script).unwrap_err();
+        let error = check(&script, &[]).unwrap_err();
         assert_eq!(error.status(), 125);
         assert!(error.to_string().contains("interpreter"), "{error}");
         std::fs::write(&script, "hello").unwrap();
-        assert_eq!(check(&script).unwrap_err().status(), 126);
+        assert_eq!(check(&script, &[]).unwrap_err().status(), 126);
     }
 
     #[test]

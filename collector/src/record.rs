@@ -72,7 +72,7 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
 pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
-    let instrumented = modules::check(&program)?;
+    let instrumented = modules::check(&program, &cli.program[1..])?;
     let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) { Mode::Burst } else { Mode::Ring });
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {
         return Err(Failure::own(format!(

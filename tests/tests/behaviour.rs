@@ -233,6 +233,34 @@ fn children_that_are_not_instrumented_do_not_see_the_recorder() {
 }
 
 #[test]
+fn programs_that_others_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("sum.c");
+    let text = "#include <stdio.h>\nint main(int n, char **v) { int s = 0; for (char *c = v[1]; *c; c++) s += *c; printf(\"%d\\n\", s); return s % 100; }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = dir.path().join("sum");
+    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    let app = session::instrument(&program, "soft", &[]).unwrap();
+    let script = dir.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\n\"$1\" abc; \"$1\" xyz\n").unwrap();
+    tools::succeed(Command::new("chmod").arg("+x").arg(&script), LIMIT).unwrap();
+    let line = |p: &Path| format!("('{0}' abc;'{0}' xyz)", p.display());
+    let shell: [&Path; 2] = ["/bin/sh".as_ref(), &script];
+    for starter in shell {
+        let arguments = |p: &Path| if starter == script { vec![p.display().to_string()] } else { vec!["-c".to_string(), line(p)] };
+        let expected = tools::run(Command::new(starter).args(arguments(&program)), LIMIT).unwrap();
+        let trace = dir.path().join(format!("{}.trace", starter.file_name().unwrap().display()));
+        let own = arguments(&app.path);
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let got = tools::run(&mut record_command(&["--mode", "full"], &trace, starter, &own), LIMIT).unwrap();
+        same_result("started by another", &expected, &got).unwrap();
+        let trace = rows::read(&trace).unwrap();
+        consistent(&trace);
+        assert_eq!(trace.threads.len(), 2, "two processes");
+    }
+}
+
+#[test]
 fn standard_streams_are_the_programs_own() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("cat.c");
