@@ -1,17 +1,18 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
-use super::expand::{Group, Source};
+use super::expand::{Group, Pool, Source};
 use super::{ConvertError, Options, Outcome, io};
-use arrow_array::{ArrayRef, BooleanArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
+use bytes::Bytes;
 use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION};
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression as Codec, Encoding, ZstdLevel};
+use parquet::column::writer::{ColumnCloseResult, ColumnWriter, get_column_writer};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, TypePtr};
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
@@ -75,56 +76,86 @@ fn properties(compression: Compression) -> Result<WriterProperties, ConvertError
 
 /// What all encoders and writers share.
 struct Shape {
-    schema: Arc<Schema>,
     root: TypePtr,
+    descriptor: SchemaDescriptor,
     properties: WriterPropertiesPtr,
-    factory: ArrowRowGroupWriterFactory,
 }
 
 impl Shape {
     fn new(compression: Compression) -> Result<Shape, ConvertError> {
-        let schema = Arc::new(schema());
         let properties = Arc::new(properties(compression)?);
-        let root = ArrowSchemaConverter::new().convert(&schema)?.root_schema_ptr();
-        // The factory needs a writer to take its settings from; nothing is written to this one.
-        let model = SerializedFileWriter::new(Vec::new(), root.clone(), properties.clone())?;
-        let factory = ArrowRowGroupWriterFactory::new(&model, schema.clone());
-        Ok(Shape { schema, root, properties, factory })
+        let root = ArrowSchemaConverter::new().convert(&schema())?.root_schema_ptr();
+        Ok(Shape { descriptor: SchemaDescriptor::new(root.clone()), root, properties })
     }
 
-    fn encode(&self, group: Group) -> Result<Encoded, ConvertError> {
-        let rows = group.rows.len();
-        let r = group.rows;
-        let columns: [ArrayRef; COLUMNS.len()] = [
-            Arc::new(UInt32Array::from(group.process)),
-            Arc::new(UInt32Array::from(group.thread)),
-            Arc::new(UInt64Array::from(r.seq)),
-            Arc::new(UInt32Array::from(r.sample)),
-            Arc::new(UInt64Array::from(r.time_ns)),
-            Arc::new(UInt16Array::from(r.module)),
-            Arc::new(UInt64Array::from(r.ip)),
-            Arc::new(UInt32Array::from(r.site)),
-            Arc::new(UInt64Array::from(r.address)),
-            Arc::new(UInt32Array::from(r.size)),
-            Arc::new(UInt8Array::from(r.class)),
-            Arc::new(BooleanArray::from(r.store)),
-            Arc::new(UInt16Array::from(r.implied_const)),
+    /// Columns are handed over as Parquet's own types: by way of Arrow each would be copied once more and get a list of which
+    /// values are there, which all are.
+    fn encode(&self, group: &Group) -> Result<Encoded, ConvertError> {
+        let r = &group.rows;
+        let columns: [Values; COLUMNS.len()] = [
+            Values::of_u32(&group.process),
+            Values::of_u32(&group.thread),
+            Values::of_u64(&r.seq),
+            Values::of_u32(&r.sample),
+            Values::of_u64(&r.time_ns),
+            Values::widened(&r.module),
+            Values::of_u64(&r.ip),
+            Values::of_u32(&r.site),
+            Values::of_u64(&r.address),
+            Values::of_u32(&r.size),
+            Values::widened(&r.class),
+            Values::Bool(&r.store),
+            Values::widened(&r.implied_const),
         ];
-        let mut chunks = Vec::with_capacity(columns.len());
-        let writers = self.factory.create_column_writers(0)?;
-        for ((mut writer, column), field) in writers.into_iter().zip(&columns).zip(self.schema.fields()) {
-            for leaf in compute_leaves(field, column)? {
-                writer.write(&leaf)?;
-            }
-            chunks.push(writer.close()?);
-        }
-        Ok(Encoded { rows, chunks })
+        let chunks = columns.iter().enumerate().map(|(i, values)| self.column(i, values)).collect::<Result<_, _>>()?;
+        Ok(Encoded { rows: r.len(), chunks })
     }
+
+    fn column(&self, i: usize, values: &Values) -> Result<Chunk, ConvertError> {
+        let mut sink = TrackedWrite::new(Vec::new());
+        let pages = Box::new(SerializedPageWriter::new(&mut sink));
+        let mut writer = get_column_writer(self.descriptor.column(i), self.properties.clone(), pages);
+        match (&mut writer, values) {
+            (ColumnWriter::Int32ColumnWriter(w), Values::Int32(v)) => w.write_batch(v, None, None)?,
+            (ColumnWriter::Int64ColumnWriter(w), Values::Int64(v)) => w.write_batch(v, None, None)?,
+            (ColumnWriter::BoolColumnWriter(w), Values::Bool(v)) => w.write_batch(v, None, None)?,
+            _ => unreachable!("the schema has 32- and 64-bit integers and booleans, as COLUMNS says"),
+        };
+        let close = writer.close()?;
+        Ok(Chunk { bytes: Bytes::from(sink.into_inner()?), close })
+    }
+}
+
+/// A column as Parquet stores it: unsigned integers are signed ones of the same bits, narrow ones are widened.
+enum Values<'a> {
+    Int32(Cow<'a, [i32]>),
+    Int64(&'a [i64]),
+    Bool(&'a [bool]),
+}
+
+impl<'a> Values<'a> {
+    fn of_u32(values: &'a [u32]) -> Values<'a> {
+        Values::Int32(Cow::Borrowed(bytemuck::cast_slice(values)))
+    }
+
+    fn of_u64(values: &'a [u64]) -> Values<'a> {
+        Values::Int64(bytemuck::cast_slice(values))
+    }
+
+    fn widened<T: Copy + Into<i32>>(values: &[T]) -> Values<'a> {
+        Values::Int32(values.iter().map(|&v| v.into()).collect())
+    }
+}
+
+/// A column of a row group, encoded.
+struct Chunk {
+    bytes: Bytes,
+    close: ColumnCloseResult,
 }
 
 struct Encoded {
     rows: usize,
-    chunks: Vec<ArrowColumnChunk>,
+    chunks: Vec<Chunk>,
 }
 
 /// The part being written.
@@ -164,7 +195,7 @@ impl Parts<'_> {
         };
         let mut group = part.writer.next_row_group()?;
         for chunk in encoded.chunks {
-            chunk.append_to_row_group(&mut group)?;
+            group.append_column(&chunk.bytes, chunk.close)?;
         }
         group.close()?;
         part.rows += encoded.rows;
@@ -203,11 +234,12 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     // Held by the encoders alone, so that the reader notices when they are gone.
     let receive = Arc::new(Mutex::new(receive));
     let (send_done, receive_done) = sync_channel::<Done>(threads);
+    let pool = Pool::default();
     let mut outcome = std::thread::scope(|scope| {
-        let reader = scope.spawn(|| read(&source, options.group_rows.max(1), send));
+        let reader = scope.spawn(|| read(&source, options.group_rows.max(1), &pool, send));
         for _ in 0..threads {
-            let (shape, receive, send_done) = (&shape, receive.clone(), send_done.clone());
-            scope.spawn(move || encode(shape, &receive, &send_done));
+            let (shape, pool, receive, send_done) = (&shape, &pool, receive.clone(), send_done.clone());
+            scope.spawn(move || encode(shape, pool, &receive, &send_done));
         }
         drop((receive, send_done));
         let written = write(&mut parts, receive_done);
@@ -222,20 +254,22 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     Ok(outcome)
 }
 
-fn read(source: &Source, group_rows: usize, send: SyncSender<Sent>) -> Outcome {
+fn read(source: &Source, group_rows: usize, pool: &Pool, send: SyncSender<Sent>) -> Outcome {
     let mut number = 0;
-    source.expand(group_rows, |group| {
+    source.expand(group_rows, pool, |group| {
         number += 1;
         // It fails when the encoders are gone because of an error, which the writer reports.
         send.send((number - 1, group)).is_ok()
     })
 }
 
-fn encode(shape: &Shape, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
+fn encode(shape: &Shape, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, group)) = next else { return };
-        if done.send((number, shape.encode(group))).is_err() {
+        let encoded = shape.encode(&group);
+        pool.give_back(group);
+        if done.send((number, encoded)).is_err() {
             return;
         }
     }

@@ -8,6 +8,7 @@ use mgz_annotations_schema::spill::{SpillError, SpillFile, ThreadKey};
 use mgz_annotations_schema::trace::Manifest;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// Rows of a row group with the columns that expansion does not know.
 #[derive(Default)]
@@ -15,6 +16,32 @@ pub(super) struct Group {
     pub process: Vec<u32>,
     pub thread: Vec<u32>,
     pub rows: RowBatch,
+}
+
+impl Group {
+    fn clear(&mut self) {
+        self.process.clear();
+        self.thread.clear();
+        self.rows.clear();
+    }
+}
+
+/// Groups whose rows are written: their memory is used again. Growing fresh columns step by step copies them several times, and
+/// each page of fresh memory is a fault.
+#[derive(Default)]
+pub(super) struct Pool(Mutex<Vec<Group>>);
+
+impl Pool {
+    /// An empty group.
+    pub(super) fn take(&self) -> Group {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Takes a group back.
+    pub(super) fn give_back(&self, mut group: Group) {
+        group.clear();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+    }
 }
 
 /// All that is needed to produce rows.
@@ -34,7 +61,7 @@ impl Source {
 
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
     /// false the work is given up.
-    pub(super) fn expand(&self, group_rows: usize, mut emit: impl FnMut(Group) -> bool) -> Outcome {
+    pub(super) fn expand(&self, group_rows: usize, pool: &Pool, mut emit: impl FnMut(Group) -> bool) -> Outcome {
         let mut outcome = Outcome::default();
         let mut next_sample = 0;
         let mut group = Group::default();
@@ -59,7 +86,7 @@ impl Source {
                         std::mem::swap(&mut now, &mut placements);
                     }
                     expander.segment(&segment.header, &slots, &mut next_sample, &mut group.rows);
-                    if group.rows.len() >= group_rows && !send(&mut group, key, &mut emit) {
+                    if group.rows.len() >= group_rows && !send(&mut group, key, pool, &mut emit) {
                         return outcome;
                     }
                 }
@@ -85,9 +112,9 @@ fn fill(group: &mut Group, key: ThreadKey) {
     group.thread.resize(rows, key.thread);
 }
 
-fn send(group: &mut Group, key: ThreadKey, emit: &mut impl FnMut(Group) -> bool) -> bool {
+fn send(group: &mut Group, key: ThreadKey, pool: &Pool, emit: &mut impl FnMut(Group) -> bool) -> bool {
     fill(group, key);
-    emit(std::mem::take(group))
+    emit(std::mem::replace(group, pool.take()))
 }
 
 fn open(key: ThreadKey, path: &std::path::Path, outcome: &mut Outcome) -> Option<SpillFile> {
