@@ -110,3 +110,16 @@ def ptwrites_to_nops(path, sidecar_path, output):
         f.write(elf)
     os.chmod(output, 0o755)
     return len(addresses)
+
+
+def program_to_nops(path):
+    """Makes each `ptwrite` of an instrumented file, and of the libraries in PATH.libs, a NOP, in place. Returns their number in the file itself."""
+    libs = path + ".libs"
+    files = [path] + [os.path.join(libs, n) for n in (sorted(os.listdir(libs)) if os.path.isdir(libs) else []) if not n.endswith(".mgza")]
+    count = {}
+    for file in (f for f in files if not os.path.islink(f)):
+        changed = file + ".nop"
+        count[file] = ptwrites_to_nops(file, file + ".mgza", changed)
+        shutil.copymode(file, changed)
+        os.replace(changed, file)
+    return count[path]
