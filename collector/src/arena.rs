@@ -9,7 +9,7 @@
 
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, RING_OFFSET,
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
     StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
 };
 use crate::static_image::flatten;
@@ -27,6 +27,8 @@ pub const MAX_WINDOW: u64 = 1 << 20;
 /// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it, small
 /// enough to stay in the caches on its way from program to recorder.
 const FULL_CHUNK: u64 = 256 << 10;
+/// Bytes of windows that may wait for the recorder in `burst`, unless four take more.
+const BURST_QUEUE: u64 = 512 << 10;
 /// Least physical size of a ring, bytes.
 const MIN_RING: u64 = 256 << 10;
 
@@ -43,6 +45,8 @@ pub struct Settings {
     pub chunk_bytes: u64,
     /// Bytes of a ring; 0 outside `ring`.
     pub ring_bytes: u64,
+    /// Chunks that a thread slot has room for.
+    pub places: usize,
     /// CPU time between triggers, nanoseconds; 0 outside `burst`.
     pub trigger_ns: u64,
     /// Number of the trigger's signal; 0 outside `burst`.
@@ -57,7 +61,7 @@ impl Settings {
 
     /// Every record is kept.
     pub fn full() -> Settings {
-        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, trigger_ns: 0, signal: 0 }
+        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, places: CHUNKS, trigger_ns: 0, signal: 0 }
     }
 
     /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
@@ -72,6 +76,7 @@ impl Settings {
             window,
             chunk_bytes: bytes.next_multiple_of(PAGE as u64),
             ring_bytes: (4 * bytes).max(MIN_RING).next_power_of_two(),
+            places: CHUNKS,
             trigger_ns: 0,
             signal: 0,
         })
@@ -83,7 +88,8 @@ impl Settings {
             return None;
         }
         let chunk_bytes = (window * SLOT).next_multiple_of(PAGE as u64);
-        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, trigger_ns, signal })
+        let places = (BURST_QUEUE / chunk_bytes).clamp(CHUNKS as u64, QUEUE as u64) as usize;
+        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, places, trigger_ns, signal })
     }
 
     /// Whether windows are kept, and not everything.
@@ -92,7 +98,7 @@ impl Settings {
     }
 
     fn stride(&self) -> u64 {
-        stride(self.ring_bytes, self.chunk_bytes)
+        stride(self.places, self.ring_bytes, self.chunk_bytes)
     }
 }
 
@@ -173,6 +179,7 @@ impl Arena {
             (*header).stride = settings.stride();
             (*header).trigger_ns = settings.trigger_ns;
             (*header).signal = settings.signal;
+            (*header).places = settings.places as u32;
             (*header).image = StaticImage {
                 magic: STATIC_MAGIC,
                 offset: image_at,
@@ -318,6 +325,8 @@ pub struct Snapshot {
     pub begin_ns: u64,
     /// See [`Control::published`].
     pub published: u64,
+    /// See [`Control::filling`].
+    pub filling: u64,
 }
 
 /// One thread's part of the file.
@@ -379,25 +388,26 @@ impl<'a> ThreadSlot<'a> {
                 period_before: (&raw const (*c).period_before).read_volatile(),
                 begin_ns: (&raw const (*c).begin_ns).read_volatile(),
                 published,
+                filling: (&raw const (*c).filling).read_volatile(),
             }
         }
     }
 
-    /// What the owner says of the chunk in a place of the queue.
-    pub fn chunk(self, place: usize) -> ChunkInfo {
-        // SAFETY: a volatile read of plain integers in the mapping; the place is kept in range.
-        unsafe { (&raw const (*self.control()).chunks[place % CHUNKS]).read_volatile() }
+    /// What the owner says of the chunk with this number.
+    pub fn chunk(self, number: u64) -> ChunkInfo {
+        // SAFETY: a volatile read of plain integers in the mapping; the entry is kept in range.
+        unsafe { (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile() }
     }
 
-    /// Copies slots out of a chunk into `out`, which is cleared first. Returns false, and copies nothing, if the
-    /// chunk has no such slots.
+    /// Copies slots out of the chunk in a place into `out`, which is cleared first. Returns false, and copies nothing, if there are no such
+    /// slots.
     #[must_use]
     pub fn copy_chunk(self, place: usize, offset: u64, slots: u64, out: &mut Vec<Slot>) -> bool {
         out.clear();
-        let Settings { chunk_bytes, ring_bytes, .. } = self.arena.settings;
-        let fits = slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
+        let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
+        let fits = place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
         if fits {
-            self.append(chunk_offset(place % CHUNKS, ring_bytes, chunk_bytes) + offset, slots, out);
+            self.append(chunk_offset(place, ring_bytes, chunk_bytes) + offset, slots, out);
         }
         fits
     }

@@ -11,7 +11,7 @@
 
 use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
-use crate::shared::{CHUNKS, CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
+use crate::shared::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
 use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
 use std::collections::{BTreeMap, HashMap};
@@ -183,21 +183,21 @@ impl<'a> Drainer<'a> {
         let slot = self.arena.slot(index);
         let mut taken = 0;
         // At most what fits into the queue, so that a fast thread does not keep a worker for itself.
-        while taken < CHUNKS as u64 {
+        let places = self.arena.settings().places as u64;
+        while taken < places {
             let published = slot.published();
             let pending = published.wrapping_sub(queue.drained);
             if pending == 0 {
                 break;
             }
-            if pending > CHUNKS as u64 {
+            if pending > places {
                 self.count("damaged_chunks", 1);
                 queue.drained = published;
                 slot.set_drained(published);
                 break;
             }
-            let place = (queue.drained % CHUNKS as u64) as usize;
-            let info = slot.chunk(place);
-            let good = rest::plausible(&info) && slot.copy_chunk(place, info.offset.into(), info.slots.into(), buffer);
+            let info = slot.chunk(queue.drained);
+            let good = rest::plausible(&info) && slot.copy_chunk(info.place as usize, info.offset.into(), info.slots.into(), buffer);
             queue.drained = queue.drained.wrapping_add(1);
             slot.set_drained(queue.drained);
             taken += 1;

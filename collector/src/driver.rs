@@ -416,6 +416,16 @@ fn program_status(status: ExitStatus) -> ProgramStatus {
     }
 }
 
+/// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost them as much as a small window: it looks
+/// often enough that their queues are never more than half full.
+fn nap(settings: &Settings) -> Duration {
+    const LEAST: Duration = Duration::from_millis(1);
+    match settings.mode {
+        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger_ns.saturating_mul(settings.places as u64 / 2)).clamp(LEAST, NAP),
+        _ => NAP,
+    }
+}
+
 /// The workers: one waits at the doorbell, the others help when several threads have published.
 #[derive(Default)]
 struct Crew {
@@ -426,6 +436,7 @@ struct Crew {
 
 impl Crew {
     fn lead(&self, drainer: &Drainer<'_>, arena: &Arena, helpers: bool) {
+        let nap = nap(arena.settings());
         let (mut ready, mut buffer) = (Vec::new(), Vec::new());
         let mut busy = Instant::now();
         while !self.over.load(Ordering::Acquire) {
@@ -440,7 +451,7 @@ impl Crew {
             } else if helpers && busy.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                arena.wait_doorbell(seen, NAP);
+                arena.wait_doorbell(seen, nap);
             }
         }
     }

@@ -157,3 +157,22 @@ fn programs_do_not_notice() {
         }
     }
 }
+
+/// Threads that are moved into the clone between reading a jump table and the jump leave it at once, by the original table's address. That
+/// must not keep the window open: it did, and each trigger after the first such moment found the thread busy.
+#[test]
+fn triggers_between_a_table_and_its_jump() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("dispatch", PLAIN, dir.path()) else { return };
+    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "20000", "--window", "16"], &trace, &app.path, &[]), LIMIT).unwrap();
+    same_result("dispatch", &expected, &got).unwrap();
+    let totals = rows::read(&trace).unwrap().manifest.totals;
+    let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
+    println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
+    assert!(count("came") > 100, "{:?}", totals.triggers);
+    assert!(count("windows") * 10 >= (count("came") - count("no_room")) * 9, "{:?}", totals.triggers);
+    let whole = count("windows") - totals.truncated_windows.values().sum::<u64>() - count("empty");
+    assert!(whole * 10 >= count("windows") * 6, "{:?} {:?}", totals.triggers, totals.truncated_windows);
+}

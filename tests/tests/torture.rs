@@ -1,8 +1,8 @@
 //! The torture matrix: programs that check themselves, one for each thing that has broken rewriters, × compilers × levels × kinds of
 //! executable × stripped or not × flavours. Output and status must be those of the original: the soft flavour under `mgz-record` in `full`
-//! and `ring`, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
+//! and `ring`, and with translated clones in `burst`, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
 //!
-//! `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
+//! `MGZ_FLAVOUR=burst` and `MGZ_REPEAT=100` repeat what each run does differently. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
 //! `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some. `MGZ_KEEP` keeps the folders.
 
 use mgz_tests::ways::{self, Kind, Strip, Way};
@@ -39,9 +39,13 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
         Ok(output) => output,
         Err(why) => return vec![format!("{what}: the original: {why}")],
     };
-    for flavour in ["soft", "pt"] {
+    for flavour in flavours() {
+        if flavour == "burst" && what.contains("static") {
+            continue;
+        }
         let out = dir.join(format!("app.{flavour}"));
-        let done = match outcome(tools::tool("mgz-instrument").args(["--backend", flavour, "-o"]).arg(&out).arg(program)) {
+        let options: &[&str] = if flavour == "burst" { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour] };
+        let done = match outcome(tools::tool("mgz-instrument").args(options).arg("-o").arg(&out).arg(program)) {
             Ok(done) => done,
             Err(why) => {
                 wrong.push(format!("{what} {flavour}: mgz-instrument: {why}"));
@@ -57,15 +61,21 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
         }
         let runs: &[(&str, &[&str])] = match flavour {
             "soft" => &[("bare", &[]), ("full", &["--mode", "full"]), ("ring", &["--mode", "ring", "--period", "20000", "--window", "500"])],
+            // Short windows, to force every way in and out.
+            "burst" => &[("burst", &["--mode", "burst", "--rate", "1000"]), ("bursts", &["--mode", "burst", "--rate", "10000", "--window", "16"])],
             _ => &[("pt", &[])],
         };
         if flavour == "pt" && !nop::executes_ptwrite() {
             nop::replace(&out).unwrap();
         }
         let known = what.contains("-static") && DIFFERS_STATIC.iter().any(|d| d.0 == name);
-        for (run, options) in runs.iter().filter(|r| !known || r.1.is_empty()) {
+        // Bursts begin somewhere else each time.
+        let times = if flavour == "burst" { repetitions() } else { 1 };
+        let runs = (0..times).flat_map(|_| runs);
+        for (run, options) in runs.filter(|r| !known || r.1.is_empty()) {
             let trace = dir.join(format!("trace.{run}"));
-            let got = match options {
+            let options = &if flavour == "burst" { [options, &["--force"][..]].concat() } else { options.to_vec() };
+            let got = match options[..] {
                 [] => outcome(Command::new(&out).args(args)),
                 _ => outcome(&mut session::record_command(options, &trace, &out, args)),
             };
@@ -73,7 +83,7 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
                 Ok(()) => {}
                 Err(why) => wrong.push(format!("{what}: {why:#}")),
             }
-            if !options.is_empty() {
+            if !options.is_empty() && flavour != "burst" {
                 match recorded(&trace) {
                     Ok(()) => {}
                     Err(why) => wrong.push(format!("{what} {run}: {why}")),
@@ -92,6 +102,18 @@ fn recorded(trace: &Path) -> Result<(), String> {
         Some(1..) => Ok(()),
         _ => Err(format!("nothing was recorded: {}", manifest["problems"])),
     }
+}
+
+/// `MGZ_REPEAT`: how often each program runs in `burst`.
+fn repetitions() -> usize {
+    std::env::var("MGZ_REPEAT").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// `MGZ_FLAVOUR` picks one.
+fn flavours() -> Vec<&'static str> {
+    let all = ["soft", "burst", "pt"];
+    let only = std::env::var("MGZ_FLAVOUR").unwrap_or_default();
+    all.into_iter().filter(|f| only.is_empty() || *f == only).collect()
 }
 
 fn torture(name: &str, args: &[&str]) {

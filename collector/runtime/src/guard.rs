@@ -69,7 +69,7 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     let slots = (control.cursor - control.base) / 16;
     if header.mode == MODE_BURST {
-        publish_burst(header, ring, slots, cause);
+        publish_burst(header, ring, slots, cause, sys::now_ns());
         return crate::window::rest(header, ring);
     }
     if header.mode == MODE_RING {
@@ -88,20 +88,19 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
 fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-    announce(header, control, place, describe(header, ring, slots, cause));
+    announce(header, control, describe(header, ring, place, slots, cause));
 }
 
 /// What is said of the slots from `base` on, in the chunk that is filled.
-fn describe(header: &Header, ring: Ring, slots: u64, cause: u32) -> ChunkInfo {
+fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32) -> ChunkInfo {
     let control = ring.control();
-    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
     ChunkInfo {
         pid: control.pid,
         tid: control.tid,
         cause,
         slots: slots as u32,
         offset: (control.base - ring.chunk(place, header) as u64) as u32,
-        reserved: 0,
+        place: place as u32,
         first_slot: control.slots_before,
         executed: control.slots_before + slots,
         begin_ns: control.begin_ns,
@@ -109,20 +108,22 @@ fn describe(header: &Header, ring: Ring, slots: u64, cause: u32) -> ChunkInfo {
     }
 }
 
-/// Publishes a window of `burst`, which ends at the cursor.
-pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32) {
+/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`.
+pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns: u64) {
     let control = ring.control();
     if slots == 0 {
         return process::count(count::EMPTY_WINDOWS, 1);
     }
-    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-    control.chunks[place] = describe(header, ring, slots, cause);
+    let place = thread::place_of(header, ring, control.base);
+    let info = ChunkInfo { end_ns, ..describe(header, ring, place, slots, cause) };
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
     // The next window is another one.
     control.slots_before += slots + 1;
     let published = control.published.fetch_add(1, Ordering::Release) + 1;
     header.doorbell.fetch_add(1, Ordering::Release);
-    // The recorder looks often enough for one.
-    if (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed)) > 1 {
+    // The recorder looks often enough at the rate that was asked for; it is called only if that goes wrong.
+    let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed));
+    if waiting > header.places / 4 * 3 {
         sys::futex_wake(header.doorbell.as_ptr());
     }
 }
@@ -147,17 +148,17 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
         cause,
         slots: window as u32,
         offset: 0,
-        reserved: 0,
+        place: place as u32,
         first_slot: executed - window,
         executed,
         begin_ns: begin,
         end_ns: now,
     };
-    announce(header, control, place, info);
+    announce(header, control, info);
 }
 
-fn announce(header: &Header, control: &mut Control, place: usize, info: ChunkInfo) {
-    control.chunks[place] = info;
+fn announce(header: &Header, control: &mut Control, info: ChunkInfo) {
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
     control.published.fetch_add(1, Ordering::Release);
     header.doorbell.fetch_add(1, Ordering::Release);
     sys::futex_wake(header.doorbell.as_ptr());

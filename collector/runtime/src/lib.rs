@@ -20,15 +20,15 @@
 
 #[path = "../../../annotations-schema/src/abi.rs"]
 pub mod abi;
+pub mod ahead;
 pub mod code;
+pub mod context;
 pub mod shared;
 
 // Only the pure parts are compiled into the unit tests: the rest replaces functions of the C library.
 #[cfg(not(test))]
 #[path = "../../../annotations-schema/src/addrmap.rs"]
 pub mod addrmap;
-#[cfg(not(test))]
-pub mod context;
 #[cfg(not(test))]
 pub mod exec;
 #[cfg(not(test))]
@@ -57,5 +57,7 @@ pub mod thread;
 pub mod threads;
 #[cfg(not(test))]
 pub mod trigger;
+#[cfg(not(test))]
+pub mod vdso;
 #[cfg(not(test))]
 pub mod window;

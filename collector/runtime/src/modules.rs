@@ -343,6 +343,16 @@ pub fn entry(ip: u64) -> Option<u64> {
     enter(ip).filter(|(_, state)| *state == ProbeState::IDLE).map(|(clone, _)| clone)
 }
 
+/// The original code from an address on, or nothing if it lies in no instrumented file.
+pub fn code(ip: u64) -> &'static [u8] {
+    match original(ip) {
+        // SAFETY: from the first to the last byte of the module's code segments, of which this address lies in one; what follows is read only as
+        // far as instructions go on from there.
+        Some(module) => unsafe { core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize) },
+        None => &[],
+    }
+}
+
 /// The first clone instruction of an original one, with what probes expect to find there.
 pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
     let module = original(ip)?;

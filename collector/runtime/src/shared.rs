@@ -30,8 +30,10 @@ pub const MAX_THREADS: usize = 2048;
 pub const MAX_MODULES: usize = 1024;
 /// Length of a path in the module table, with its terminating zero.
 pub const PATH_BYTES: usize = 1024;
-/// Chunks of a thread's queue.
+/// Chunks of a thread's queue; in `burst` there may be more, see [`Header::places`].
 pub const CHUNKS: usize = 4;
+/// Entries of a thread's queue: the most chunks that can wait for the recorder.
+pub const QUEUE: usize = 24;
 /// Environment variable that tells the runtime where this memory is.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
 
@@ -97,20 +99,23 @@ pub mod count {
     pub const WINDOWS: usize = 7;
     /// Burst: signals that came outside of instrumented code.
     pub const TRIGGERS_OUTSIDE: usize = 8;
-    /// Burst: signals that found a window open, or no room for one.
+    /// Burst: signals that found a window open.
     pub const TRIGGERS_BUSY: usize = 9;
     /// Burst: windows that ended before their first record.
     pub const EMPTY_WINDOWS: usize = 10;
     /// Burst: threads that got no trigger.
     pub const THREADS_WITHOUT_TRIGGER: usize = 11;
+    /// Burst: signals for whose window there was no room, since the recorder was late.
+    pub const TRIGGERS_NO_ROOM: usize = 12;
     /// Not a loss: the thread slot to try next.
     pub const NEXT_SLOT: usize = 15;
     /// Names for the manifest's `triggers`.
-    pub const TRIGGER_NAMES: [(usize, &str); 6] = [
+    pub const TRIGGER_NAMES: [(usize, &str); 7] = [
         (TRIGGERS, "came"),
         (WINDOWS, "windows"),
         (TRIGGERS_OUTSIDE, "outside"),
         (TRIGGERS_BUSY, "busy"),
+        (TRIGGERS_NO_ROOM, "no_room"),
         (EMPTY_WINDOWS, "empty"),
         (THREADS_WITHOUT_TRIGGER, "threads_without"),
     ];
@@ -156,6 +161,9 @@ pub struct Header {
     pub counters: [AtomicU64; 16],
     /// The runtime for executables without a loader.
     pub image: StaticImage,
+    /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more of small ones, so that the recorder may look
+    /// seldom. A thread maps those behind the first four only when it needs them.
+    pub places: u32,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
 }
@@ -267,14 +275,16 @@ pub struct Control {
     pub period_before: u64,
     /// CLOCK_MONOTONIC when the chunk or the period began.
     pub begin_ns: u64,
-    /// Chunks published so far. Chunk k lies in place k % [`CHUNKS`].
+    /// Chunks published so far. Entry k % [`QUEUE`] describes chunk k.
     pub published: AtomicU64,
     /// Futex: chunks drained so far (modulo 2³²).
     pub drained: AtomicU32,
     /// Zero.
     pub reserved: u32,
+    /// `burst`: number of the chunk that the open window will be. Once it is published this is not the next one's number.
+    pub filling: u64,
     /// The queue.
-    pub chunks: [ChunkInfo; CHUNKS],
+    pub chunks: [ChunkInfo; QUEUE],
 }
 
 /// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.
@@ -291,13 +301,14 @@ pub struct ChunkInfo {
     pub slots: u32,
     /// Offset of the first slot from the chunk's start, bytes.
     pub offset: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
+    pub place: u32,
     /// Number of the first slot among all that the thread wrote.
     pub first_slot: u64,
     /// Slots that the thread had written when this was published.
     pub executed: u64,
-    /// CLOCK_MONOTONIC of the first slot (in `ring`: an estimate from the rate of the period).
+    /// CLOCK_MONOTONIC of the first slot. In `ring` an estimate from the rate of the period; in `burst` earlier than `end_ns` by the time that the
+    /// thread spent in clones.
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC when it was published.
     pub end_ns: u64,
@@ -317,8 +328,8 @@ pub const fn chunk_offset(place: usize, ring_bytes: u64, chunk_bytes: u64) -> u6
 }
 
 /// Bytes of a thread slot with these sizes.
-pub const fn stride(ring_bytes: u64, chunk_bytes: u64) -> u64 {
-    chunk_offset(CHUNKS, ring_bytes, chunk_bytes)
+pub const fn stride(places: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
+    chunk_offset(places, ring_bytes, chunk_bytes)
 }
 
 const _: () = assert!(size_of::<Control>() <= PAGE);

@@ -685,6 +685,10 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         let start = ring.spare().base;
         return go_on(ring.spare(), start, context);
     }
+    if header.mode == MODE_BURST && thread::in_guard(header, ring, address) && modules::in_clone(context.registers[RIP]) {
+        window::leave(ring, context, window::Why::Full);
+        return true;
+    }
     if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
         if address < page || address >= page + (1 << 30) {
             return false;
@@ -692,10 +696,6 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return thread::adopt_after_fork(ring);
     }
     let guard = ring.control().guard;
-    if header.mode == MODE_BURST && address >= guard && address < guard + crate::shared::PAGE as u64 && modules::in_clone(context.registers[RIP]) {
-        window::leave(ring, context, window::Why::Full);
-        return true;
-    }
     if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
         return false;
     }
@@ -751,7 +751,8 @@ unsafe extern "C" fn on_trigger() {
 unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Context) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
-    match thread::current() {
+    // (Not `thread::current`: a child has no trigger before it has a ring.)
+    match thread::ring_at(sys::gs()) {
         Some(ring) if trigger::is_ours(ring, i) => {
             trigger::came(ring, c);
             return 0;

@@ -16,6 +16,7 @@ static CONSTRUCTOR: unsafe extern "C" fn(i32, *const *const u8, *mut *mut u8) = 
 const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
 const AT_HWCAP2: u64 = 26;
+const AT_SYSINFO_EHDR: u64 = 33;
 
 /// Runs before all other constructors (`-z initfirst`).
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
@@ -47,28 +48,31 @@ pub unsafe fn begin(envp: *mut *mut u8) -> Option<Vectors> {
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
-    let (hwcap2, phdr, phnum) = unsafe {
+    let (hwcap2, phdr, phnum, vdso) = unsafe {
         while !(*end).is_null() {
             end = end.add(1);
         }
         let mut entry = end.add(1) as *const [u64; 2];
-        let (mut hwcap2, mut phdr, mut phnum) = (0, 0, 0);
+        let (mut hwcap2, mut phdr, mut phnum, mut vdso) = (0, 0, 0, 0);
         while (*entry)[0] != 0 {
             match (*entry)[0] {
                 AT_HWCAP2 => hwcap2 = (*entry)[1],
                 AT_PHDR => phdr = (*entry)[1],
                 AT_PHNUM => phnum = (*entry)[1],
+                AT_SYSINFO_EHDR => vdso = (*entry)[1],
                 _ => {}
             }
             entry = entry.add(1);
         }
-        (hwcap2, phdr, phnum)
+        (hwcap2, phdr, phnum, vdso)
     };
     // SAFETY: the caller's contract.
     if !unsafe { process::attach(envp) } {
         return None;
     }
     sys::init_gs(hwcap2);
+    // SAFETY: the kernel's own image, or 0.
+    unsafe { crate::vdso::init(vdso as usize) };
     if shadow_stack() {
         return None;
     }

@@ -147,6 +147,9 @@ pub fn process_exists(pid: u32) -> bool {
 /// CLOCK_MONOTONIC, nanoseconds.
 pub fn now_ns() -> u64 {
     let mut time = [0u64; 2];
+    if crate::vdso::monotonic(&mut time) {
+        return time[0] * 1_000_000_000 + time[1];
+    }
     // SAFETY: struct timespec has 16 bytes.
     unsafe { call(nr::CLOCK_GETTIME, 1, time.as_mut_ptr() as usize, 0, 0, 0, 0) };
     time[0] * 1_000_000_000 + time[1]

@@ -48,6 +48,8 @@ pub struct Private {
     pub window: crate::window::Window,
     /// What begins windows.
     pub trigger: crate::trigger::Trigger,
+    /// `burst`: places of the queue that are mapped, by bit.
+    pub mapped: u32,
     /// The program's alternate stack: address, flags, size.
     pub stack: [usize; 3],
     /// An environment made for a system call, to be unmapped: address, length.
@@ -142,7 +144,7 @@ fn area_bytes(header: &Header) -> usize {
     let chunk = header.chunk_bytes as usize;
     match header.mode {
         MODE_RING => lap_bytes(header) + PAGE + CHUNKS * chunk,
-        _ => CHUNKS * (chunk + PAGE),
+        _ => header.places as usize * (chunk + PAGE),
     }
 }
 
@@ -243,6 +245,7 @@ pub fn set_up() {
         trigger_blocked: false,
         window: Default::default(),
         trigger: Default::default(),
+        mapped: ring.private().mapped,
         stack: [0, SS_DISABLE, 0],
         environment: [0, 0],
     };
@@ -465,10 +468,67 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
         }
     }
     for k in 0..CHUNKS {
-        let from = offset + chunk_offset(k, header.ring_bytes, header.chunk_bytes);
-        done &= place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from);
+        done &= place_chunk(header, ring, fd, offset, k);
+    }
+    ring.private().mapped = (1 << CHUNKS) - 1;
+    // A child has none of its parent's other places; nothing else may come to lie there.
+    let (rest, end) = (ring.chunk(CHUNKS, header), ring.address + PAGE + area_bytes(header));
+    if header.mode != MODE_RING && rest < end {
+        let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED;
+        // SAFETY: the end of the reservation, which holds nothing yet.
+        done &= unsafe { sys::mmap(rest, end - rest, map::NONE, flags, -1, 0) }.is_ok();
     }
     done
+}
+
+/// Maps one place of the queue; `offset` is that of the thread slot.
+fn place_chunk(header: &Header, ring: Ring, fd: isize, offset: u64, k: usize) -> bool {
+    let from = offset + chunk_offset(k, header.ring_bytes, header.chunk_bytes);
+    place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from)
+}
+
+/// `burst`: a place for a window that no window waits in, mapped. `None` while the recorder is late.
+pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
+    let control = ring.control();
+    let published = control.published.load(Ordering::Relaxed);
+    let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Acquire));
+    let places = header.places.min(QUEUE as u32);
+    if waiting >= places {
+        return None;
+    }
+    let entries = (published - u64::from(waiting))..published;
+    let taken = entries.fold(0u32, |taken, k| taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31));
+    // The lowest, so that a recorder that keeps up needs little memory.
+    let place = (!taken).trailing_zeros();
+    if place >= places {
+        return None;
+    }
+    let mapped = &mut ring.private().mapped;
+    if *mapped & 1 << place == 0 {
+        let fd = process::open_shared();
+        if fd < 0 {
+            return None;
+        }
+        let done = place_chunk(header, ring, fd, slot_offset(control.index as usize, header.stride), place as usize);
+        sys::close(fd);
+        if !done {
+            return None;
+        }
+        *mapped |= 1 << place;
+    }
+    Some(place as usize)
+}
+
+/// The place of the queue in which an address lies.
+pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
+    (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
+}
+
+/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked child may not have.
+pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
+    let from = (address as usize).wrapping_sub(ring.address + PAGE);
+    let chunk = header.chunk_bytes as usize;
+    from < header.places as usize * (chunk + PAGE) && from % (chunk + PAGE) >= chunk
 }
 
 fn private_page(ring: Ring) {

@@ -3,7 +3,7 @@
 //! `perf_event_open`'s task clock of one thread, with the kernel excluded, sends it at any rate, and only while the thread runs
 //! code of its own: no system call is ever interrupted. Where that is refused, a POSIX timer on the thread's CPU
 //! clock does it, which the kernel looks at once per tick (250 Hz on most systems) and which may interrupt system calls that are at work;
-//! never one that sleeps. Each period is drawn anew, so that samples do not march in step with the program.
+//! never one that sleeps. Periods are drawn anew all the time, so that samples do not march in step with the program.
 
 use crate::context::{Context, Info};
 use crate::process;
@@ -20,7 +20,12 @@ pub struct Trigger {
     kind: u32,
     /// Descriptor of the event, or number of the timer.
     handle: i32,
+    /// Signals until the period is drawn anew.
+    left: u32,
 }
+
+/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
+const SAME: u32 = 8;
 
 const IOC_PERIOD: usize = 0x4008_2404;
 const IOC_DISABLE: usize = 0x2401;
@@ -170,7 +175,7 @@ fn event(header: &Header) -> Option<Trigger> {
         sys::close(fd);
         return None;
     }
-    Some(Trigger { kind: TRIGGER_EVENT, handle: fd as i32 })
+    Some(Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME })
 }
 
 /// Marks the signals of [`timer`].
@@ -195,7 +200,7 @@ fn timer(header: &Header) -> Option<Trigger> {
     let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: the times live across the call.
     unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
-    Some(Trigger { kind: TRIGGER_TIMER, handle: number })
+    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 0 })
 }
 
 /// Whether a signal came from this thread's trigger.
@@ -212,11 +217,15 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
 
 /// The trigger's signal has come. All signals are blocked.
 pub fn came(ring: Ring, context: &mut Context) {
-    crate::window::trigger(context);
-    let trigger = ring.private().trigger;
-    if let (TRIGGER_EVENT, Some(header)) = (trigger.kind, process::header()) {
+    let trigger = &mut ring.private().trigger;
+    trigger.left = trigger.left.wrapping_sub(1);
+    let (kind, handle, over) = (trigger.kind, trigger.handle, trigger.left == 0);
+    if let (TRIGGER_EVENT, true, Some(header)) = (kind, over, process::header()) {
+        trigger.left = SAME;
         let next = period(header);
         // SAFETY: the number lives across the call.
-        unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+        unsafe { sys::call(sys::nr::IOCTL, handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
     }
+    // Last: the window's time begins.
+    crate::window::trigger(ring, context);
 }

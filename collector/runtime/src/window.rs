@@ -63,17 +63,14 @@ pub struct Window {
     back: u64,
     /// The cursor when it went away.
     cursor: u64,
-    /// The time stamp counter then.
+    /// CLOCK_MONOTONIC then.
     since: u64,
+    /// Nanoseconds of the window in code without a clone.
+    outside: u64,
 }
 
-/// Longest stay in code without a clone, in cycles of the time stamp counter (100 to 200 µs on today's machines).
-const STAY: u64 = 400_000;
-
-fn ticks() -> u64 {
-    // SAFETY: an instruction of all processors; the kernel may forbid it by prctl only.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+/// Longest stay in code without a clone, nanoseconds.
+const STAY: u64 = 200_000;
 
 /// Whether the thread has an open window.
 pub fn is_open(ring: Ring) -> bool {
@@ -83,8 +80,7 @@ pub fn is_open(ring: Ring) -> bool {
 /// Puts the thread's control page in the state between windows.
 pub fn rest(header: &Header, ring: Ring) {
     let control = ring.control();
-    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-    let guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
+    let guard = ring.chunk(0, header) as u64 + header.chunk_bytes;
     control.base = guard;
     control.guard = guard;
     control.cursor = guard;
@@ -95,13 +91,13 @@ pub fn rest(header: &Header, ring: Ring) {
 /// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
 pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     let control = ring.control();
+    crate::ahead::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else { return count::TRIGGERS_OUTSIDE };
-    let published = control.published.load(Ordering::Relaxed) as u32;
-    if published.wrapping_sub(control.drained.load(Ordering::Acquire)) >= CHUNKS as u32 {
-        return count::TRIGGERS_BUSY;
-    }
-    rest(header, ring);
+    let Some(place) = thread::free_place(header, ring) else { return count::TRIGGERS_NO_ROOM };
+    control.guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
     control.base = control.guard - 16 * header.window;
+    control.filling = control.published.load(Ordering::Relaxed);
+    prefetch(control.base, control.guard);
     // Slots of the region that control would have passed already lie before the window and are never written.
     let start = control.base - 16 * u64::from(state.slots_done);
     control.cursor = start;
@@ -115,13 +111,23 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     }
     context.registers[RIP] = clone;
     hooks::set(control, Hooks::Window);
-    ring.private().window.open = true;
+    ring.private().window = Window { open: true, ..Window::default() };
     control.begin_ns = sys::now_ns();
     count::WINDOWS
 }
 
+/// Fetches the memory of a window, which the recorder has read on another processor, while the way into the clone is prepared: the
+/// first so many bytes, since the processor keeps only a few requests in flight.
+fn prefetch(from: u64, to: u64) {
+    const MOST: u64 = 16 << 10;
+    for line in (from..to.min(from + MOST)).step_by(64) {
+        // SAFETY: a hint, which cannot fault.
+        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) };
+    }
+}
+
 /// Ends the window, if one is open: what is committed is published.
-fn close(ring: Ring, why: Why) {
+fn close(ring: Ring, why: Why, now: u64) {
     let Some(header) = process::header() else { return };
     let window = ring.private().window;
     if !window.open {
@@ -130,7 +136,9 @@ fn close(ring: Ring, why: Why) {
     let control = ring.control();
     let mut end = control.cursor;
     let mut why = why;
+    let mut end_ns = now;
     if window.away {
+        end_ns = window.since;
         // What stands behind came by another way than the one that was watched.
         end = end.min(window.cursor);
         if why == Why::Full {
@@ -139,7 +147,9 @@ fn close(ring: Ring, why: Why) {
     }
     let slots = end.clamp(control.base, control.guard) - control.base;
     control.cursor = control.base + slots;
-    crate::guard::publish_burst(header, ring, slots / 16, why.cause());
+    // Time elsewhere is none of the window's.
+    control.begin_ns = (control.begin_ns + window.outside).min(end_ns);
+    crate::guard::publish_burst(header, ring, slots / 16, why.cause(), end_ns);
     rest(header, ring);
 }
 
@@ -149,7 +159,7 @@ pub fn close_in_hook(ring: Ring, why: Why) {
         return;
     }
     let old = sys::sigprocmask(0, Some(!0));
-    close(ring, why);
+    close(ring, why, sys::now_ns());
     if let Ok(old) = old {
         let _ = sys::sigprocmask(2, Some(old));
     }
@@ -157,6 +167,7 @@ pub fn close_in_hook(ring: Ring, why: Why) {
 
 /// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
 pub fn leave(ring: Ring, context: &mut Context, why: Why) {
+    let now = sys::now_ns();
     let rip = context.registers[RIP];
     if modules::in_clone(rip) {
         let Some(place) = modules::place(rip) else {
@@ -177,7 +188,7 @@ pub fn leave(ring: Ring, context: &mut Context, why: Why) {
         }
         context.registers[RIP] = place.orig;
     }
-    close(ring, why);
+    close(ring, why, now);
 }
 
 /// Control goes to code without a clone. Returns false if the window had to be closed.
@@ -188,37 +199,46 @@ pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
         close_in_hook(ring, Why::Outside);
         return false;
     }
-    *window = Window { open: true, away: true, slot, back, cursor, since: ticks() };
+    *window = Window { away: true, slot, back, cursor, since: sys::now_ns(), ..*window };
     true
 }
 
 /// Control comes back from code without a clone. Returns whether that was expected there and then.
 pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     let window = &mut ring.private().window;
-    let expected = window.away && window.slot == slot && window.back == back && ticks().wrapping_sub(window.since) < STAY;
-    if expected {
-        window.away = false;
+    if !window.away || window.slot != slot || window.back != back {
+        return false;
     }
-    expected
+    let stay = sys::now_ns().saturating_sub(window.since);
+    if stay < STAY {
+        window.away = false;
+        window.outside += stay;
+    }
+    stay < STAY
 }
 
 /// A trigger came: opens a window, or looks at the one that is open. All signals are blocked.
-pub fn trigger(context: &mut Context) {
+pub fn trigger(ring: Ring, context: &mut Context) {
     let Some(header) = process::header() else { return };
-    let Some(ring) = thread::current() else { return };
     process::count(count::TRIGGERS, 1);
     if sys::gs() != ring.address || header.stop.load(Ordering::Relaxed) != 0 {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
     let rip = context.registers[RIP];
+    if modules::in_clone(rip) || hooks::interrupted(rip) {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
     let window = ring.private().window;
-    let long = ticks().wrapping_sub(window.since) >= STAY;
-    if window.open && window.away && long && !modules::in_clone(rip) && !hooks::interrupted(rip) {
-        close(ring, Why::Outside);
+    if window.open && window.away {
+        if sys::now_ns().saturating_sub(window.since) < STAY {
+            return process::count(count::TRIGGERS_BUSY, 1);
+        }
+        close(ring, Why::Outside, window.since);
         return process::count(count::TRIGGERS_OUTSIDE, 1);
     }
-    if is_open(ring) || modules::in_clone(rip) || hooks::interrupted(rip) {
-        return process::count(count::TRIGGERS_BUSY, 1);
+    if window.open {
+        // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
+        close(ring, Why::NoClone, sys::now_ns());
     }
     process::count(open(header, ring, context), 1);
 }

@@ -141,7 +141,7 @@ impl<'a> Producer<'a> {
     pub fn announce(&mut self, info: ChunkInfo) {
         self.control(|c| {
             let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
-            c.chunks[place] = info;
+            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo { place: place as u32, ..info };
             c.published.fetch_add(1, Ordering::Release);
         });
         self.arena.ring_doorbell();

@@ -2,7 +2,7 @@
 //! chunk can be true. Any numbers may be given.
 
 use crate::arena::{SLOT, Settings, Snapshot};
-use crate::shared::{CHUNKS, ChunkInfo, MODE_RING, PAGE};
+use crate::shared::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE};
 use mgz_annotations_schema::abi::MAX_REGION_SLOTS;
 use mgz_annotations_schema::spill::cause;
 
@@ -71,10 +71,11 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     let first = s.self_addr.wrapping_add(PAGE as u64);
     let Some(from_first) = s.guard.checked_sub(chunk).and_then(|start| start.checked_sub(first)) else { return Rest::Nonsense };
     let place = (from_first / (chunk + PAGE as u64)) as usize;
-    if place >= CHUNKS || from_first % (chunk + PAGE as u64) != 0 || s.guard - s.base > chunk {
+    if place >= settings.places || from_first % (chunk + PAGE as u64) != 0 || s.guard - s.base > chunk {
         return Rest::Nonsense;
     }
-    if place as u64 != s.published % CHUNKS as u64 {
+    let being_filled = if settings.mode == MODE_BURST { s.filling == s.published } else { place as u64 == s.published % CHUNKS as u64 };
+    if !being_filled {
         // Published already; the thread died before it went on.
         return Rest::Nothing;
     }
