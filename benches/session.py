@@ -147,7 +147,7 @@ class Session:
             if os.path.exists(old):
                 os.remove(old)
         shutil.rmtree(output + ".libs", ignore_errors=True)
-        command = [self.tool("mgz-instrument"), "--backend", flavour, "--format", "json", "-o", output, "--annotations", annotations]
+        command = [self.tool("mgz-instrument"), "--backend", flavour, "--for", "ring", "--format", "json", "-o", output, "--annotations", annotations]
         result = run(command + ([f"--libs={libs}"] if libs else []) + [binary])
         return json.loads(result.out), result
 

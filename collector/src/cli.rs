@@ -8,13 +8,13 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
-  mgz-record -- ./app.inst input.dat      the last 1,000 records of every 1,000,000, into ./trace
+  mgz-record -- ./app.inst input.dat      100 windows of 1,000 records a second, at native speed, into ./trace
   mgz-record --mode full -o t -- ./app.inst small.dat
                                           every load, in order (small inputs: the trace grows fast)
-  mgz-record --period 100000 --window 5000 --force -- ./app.inst
+  mgz-record --rate 5000 --force -- ./app.inst
                                           denser sampling, replacing the trace of the last run
-  mgz-record --mode burst --rate 1000 -- ./app.inst
-                                          1,000 windows a second, at native speed (mgz-instrument --for burst)
+  mgz-record --mode ring --period 100000 -- ./app.inst
+                                          the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed

@@ -99,9 +99,9 @@ pub struct Args {
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
-    /// Modes of mgz-record that the soft backend's code shall serve
-    #[arg(long = "for", value_enum, default_value = "ring", value_name = "MODES")]
-    pub modes: Modes,
+    /// Modes of mgz-record that the soft backend's code shall serve [default: burst, and ring for static executables]
+    #[arg(long = "for", value_enum, value_name = "MODES")]
+    pub modes: Option<Modes>,
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
@@ -222,18 +222,19 @@ fn run(args: &Args) -> Result<String, Stop> {
         Backend::Soft => FLAVOUR_SOFT,
         Backend::Auto => if machine_has_pt() { FLAVOUR_PT } else { FLAVOUR_SOFT },
     };
-    let translated = args.modes == Modes::Burst && flavour == FLAVOUR_SOFT;
+    let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
+    let data = read(&input)?;
+    check_output(&input, &output)?;
+    let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
+    let modes = args.modes.unwrap_or(if elf.is_static_executable() { Modes::Ring } else { Modes::Burst });
+    let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
     let options = Options { flavour, stores: args.stores, select: selection(args)?, translated, naive: args.naive };
     let translation = if translated { " translated" } else { "" };
     let options_text = format!("{flavour} {} {} {:?} {:?} {:?}{translation}", args.stores, args.naive, args.functions, args.exclude, args.libs);
     let session = Session { options, options_text };
-    let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
     let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
     let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
 
-    let data = read(&input)?;
-    check_output(&input, &output)?;
-    let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
     if translated && elf.is_static_executable() {
         let message = format!("{}: it is statically linked; threads of such a program cannot be sampled in bursts yet; instrument it with --for ring", input.display());
         return Err(Stop { status: DECLINED, message });

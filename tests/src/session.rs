@@ -35,6 +35,10 @@ pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Inst
     let path = PathBuf::from(format!("{}.{flavour}", original.display()));
     let mut command = tools::tool("mgz-instrument");
     command.args(["--backend", flavour, "-o"]).arg(&path).args(extra).arg(original);
+    if !extra.contains(&"--for") {
+        // Clones that `burst` cannot use are the ones that need most testing in the other modes.
+        command.args(["--for", "ring"]);
+    }
     tools::succeed(&mut command, LIMIT)?;
     let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display()))).context("the sidecar")?;
     ensure!(sidecar.functions.iter().any(|f| f.clone_start != 0), "no function of {} was instrumented", original.display());

@@ -44,7 +44,7 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
             continue;
         }
         let out = dir.join(format!("app.{flavour}"));
-        let options: &[&str] = if flavour == "burst" { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour] };
+        let options: &[&str] = if flavour == "burst" { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour, "--for", "ring"] };
         let done = match outcome(tools::tool("mgz-instrument").args(options).arg("-o").arg(&out).arg(program)) {
             Ok(done) => done,
             Err(why) => {

@@ -44,7 +44,7 @@ fn same(what: &str, work: &Work, expected: &Output, got: &Output) {
 fn instrument(program: &Path, flavour: &str, libs: &str, dir: &Path) -> PathBuf {
     let out = dir.join(format!("app.{flavour}"));
     let mut command = tools::tool("mgz-instrument");
-    command.args(["--backend", flavour, "-o"]).arg(&out);
+    command.args(["--backend", flavour, "--for", "ring", "-o"]).arg(&out);
     if !libs.is_empty() {
         command.arg(format!("--libs={libs}"));
     }

@@ -77,10 +77,18 @@ pub fn arm(ring: Ring) {
     if !READY.load(Ordering::Relaxed) || sys::gs() != ring.address || ring.private().trigger.kind != 0 {
         return;
     }
-    let found = event(header).or_else(|| timer(header));
-    let Some(trigger) = found else { return process::count(count::THREADS_WITHOUT_TRIGGER, 1) };
-    header.trigger_kind.store(trigger.kind, Ordering::Relaxed);
-    ring.private().trigger = trigger;
+    // The first signal may come before it is noted whose it is; its handler would take it for the program's.
+    let old = sys::sigprocmask(0, Some(bit()));
+    match event(header).or_else(|| timer(header)) {
+        Some(trigger) => {
+            header.trigger_kind.store(trigger.kind, Ordering::Relaxed);
+            ring.private().trigger = trigger;
+        }
+        None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
+    }
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
+    }
 }
 
 /// Ends the signals of a ring's thread.
