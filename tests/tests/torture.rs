@@ -98,6 +98,10 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
 fn recorded(trace: &Path) -> Result<(), String> {
     let text = std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
     let manifest: serde_json::Value = serde_json::from_slice(&text).map_err(|e| format!("the manifest: {e}"))?;
+    // Two threads in one ring would spoil each other's records.
+    if let Some(n) = manifest["totals"]["dropped"]["foreign_threads"].as_u64() {
+        return Err(format!("{n} threads met a ring of another"));
+    }
     match manifest["totals"]["records_executed"].as_u64() {
         Some(1..) => Ok(()),
         _ => Err(format!("nothing was recorded: {}", manifest["problems"])),
