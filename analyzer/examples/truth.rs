@@ -53,6 +53,7 @@ impl Source for Sampled<'_> {
             thread: 1,
             sample: sample as u32,
             bucket: 0,
+                column: 0,
             loads: sample * self.window..(sample + 1) * self.window,
             stores: 0..0,
             first_seq: start as u64,

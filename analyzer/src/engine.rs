@@ -13,6 +13,7 @@ use crate::rows::{Chunk, Rows, Run};
 use crate::strides::Strides;
 use crate::totals::{Place, SampleReuse};
 use crate::windows::WindowEngine;
+use crate::zoom::regions::HeatRegions;
 use std::sync::{Arc, Mutex};
 
 pub use crate::totals::{GroupReuse, REUSE_LEVELS, ReuseTotals};
@@ -197,10 +198,24 @@ pub struct Outcome {
     pub damage: Vec<String>,
 }
 
+/// Rows of a sample in one chunk.
+struct Part {
+    chunk: usize,
+    rows: std::ops::Range<usize>,
+    /// `time_ns` of the first and last row.
+    time: (u64, u64),
+    column: u32,
+}
+
+impl Part {
+    fn of(chunk: usize, run: &Run) -> Part {
+        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column }
+    }
+}
+
 /// Part of a sample inside a batch.
 struct Span {
-    /// Chunk number, rows in it, and `time_ns` of the first and last.
-    parts: Vec<(usize, std::ops::Range<usize>, (u64, u64))>,
+    parts: Vec<Part>,
     rows: usize,
     space: u32,
     /// The sample began in an earlier batch.
@@ -246,15 +261,25 @@ enum Task<'a> {
 
 /// Runs all stages. `progress` is told the rows done.
 pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
-    analyse_objects(source, options, None, progress)
+    analyse_with(source, options, Aids::default(), progress)
 }
 
-/// As [`analyse`]; `objects` tell blocks apart that belong to several objects.
-pub fn analyse_objects(source: &dyn Source, options: Options, objects: Option<Arc<Resolver>>, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+/// What is looked up while rows are counted.
+#[derive(Clone, Default)]
+pub struct Aids {
+    /// Tells blocks apart that belong to several objects; used if blocks are counted.
+    pub objects: Option<Arc<Resolver>>,
+    /// Regions of a heat map; used if blocks are not counted.
+    pub heat: Option<Arc<HeatRegions>>,
+}
+
+/// As [`analyse`], with aids.
+pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat }: Aids, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
     let threads = rayon::current_num_threads().max(1);
     let mut driver = Driver {
         options,
         objects,
+        heat,
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -309,6 +334,7 @@ fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Ch
 struct Driver {
     options: Options,
     objects: Option<Arc<Resolver>>,
+    heat: Option<Arc<HeatRegions>>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -367,7 +393,7 @@ impl Driver {
                     self.list_sample(run, chunk.piece, same && !gap);
                 }
                 if same && !gap && let Some(span) = spans.last_mut() {
-                    span.parts.push((number, run.loads.clone(), (run.first_time, run.last_time)));
+                    span.parts.push(Part::of(number, run));
                     span.rows += run.loads.len();
                     span.run = run.clone();
                     continue;
@@ -379,7 +405,7 @@ impl Driver {
                 gap = false;
                 let space = self.space(run.process);
                 spans.push(Span {
-                    parts: vec![(number, run.loads.clone(), (run.first_time, run.last_time))],
+                    parts: vec![Part::of(number, run)],
                     rows: run.loads.len(),
                     space,
                     continues,
@@ -549,13 +575,15 @@ impl Driver {
     fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
         let mut worker = self.worker();
         let Options { windows: with_windows, incidence: with_incidence, .. } = self.options;
-        let rows = |part: &(usize, std::ops::Range<usize>, (u64, u64))| chunks[part.0].loads.rows().slice(part.1.clone());
-        let sites = |part: &(usize, std::ops::Range<usize>, (u64, u64))| chunks[part.0].loads.sites(part.1.clone());
-        let place = |span: &Span, part: &(usize, std::ops::Range<usize>, (u64, u64))| Place {
+        let rows = |part: &Part| chunks[part.chunk].loads.rows().slice(part.rows.clone());
+        let sites = |part: &Part| chunks[part.chunk].loads.sites(part.rows.clone());
+        let place = |span: &Span, part: &Part| Place {
             space: span.space,
             process: span.run.process,
             objects: self.objects.clone(),
-            clock: (part.2.0, part.2.1.saturating_sub(part.2.0) as f64 / part.1.len().saturating_sub(1).max(1) as f64),
+            clock: (part.time.0, part.time.1.saturating_sub(part.time.0) as f64 / part.rows.len().saturating_sub(1).max(1) as f64),
+            heat: self.heat.clone(),
+            column: part.column,
         };
         match task {
             Task::Footprint(rows, space, bucket) => {

@@ -23,12 +23,13 @@
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
 
+mod clusters;
 mod footprint;
 mod growth;
 mod targets;
 
 pub use footprint::{Block, footprint};
-pub use growth::{Curve, CurvePoint, curve};
+pub use growth::{Curve, CurvePoint, Order, curve};
 pub use targets::{Blocks, Grouped};
 
 /// Quantile of the normal distribution for 95 %.

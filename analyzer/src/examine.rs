@@ -1,7 +1,7 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::diagnose::diagnose;
-use crate::engine::{Options, analyse_objects};
+use crate::engine::{Aids, Options, analyse_with};
 use crate::hats::Estimator;
 use crate::input::{ColumnSet, Trace};
 use crate::objects::{Resolver, read, table};
@@ -40,7 +40,7 @@ pub fn partial(trace: Trace, block: u64, progress: &(dyn Fn(u64) + Sync)) -> Par
         ..Options::new(block.trailing_zeros())
     };
     let source = trace.source(ColumnSet::default());
-    let outcome = analyse_objects(&*source, options, None, progress);
+    let outcome = analyse_with(&*source, options, Aids::default(), progress);
     let mut warnings = trace.warnings.clone();
     warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
     warnings.extend(source.notes());
@@ -91,7 +91,7 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         sites: trace.code.site_pieces().len() as u32,
         ..Options::new(questions.block.trailing_zeros())
     };
-    let outcome = analyse_objects(source, options, objects.clone(), progress);
+    let outcome = analyse_with(source, options, Aids { objects: objects.clone(), heat: None }, progress);
     damage.extend(outcome.damage.iter().cloned());
     let mut warnings = trace.warnings.clone();
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
@@ -106,10 +106,11 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         if questions.zoom {
             let counts = bucket_counts(bucket, &trace.code);
             let regions = location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, questions.tau, questions.stop, objects.as_deref());
-            analysis.heat_map = heat::map(source, options, &outcome.samples, &questions.look, &regions);
+            let plan = heat::Plan::new(&outcome.samples, &questions.look, &regions, options.block_shift);
             analysis.location_zoom = Some(regions);
             let marks = (&outcome.samples[..], &outcome.incidence);
-            analysis.time_zoom = Some(time::zoom(source, options, &trace.code, marks, (&counts.0, &counts.1), analysis.summary.rho, &questions.look));
+            let (tree, map) = time::zoom(source, options, &trace.code, marks, (&counts.0, &counts.1), analysis.summary.rho, &questions.look, plan);
+            (analysis.time_zoom, analysis.heat_map) = (Some(tree), map);
         }
     }
     analysis.diagnoses = diagnose(&analysis);

@@ -1,8 +1,9 @@
 //! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
 
 use crate::engine::Outcome;
-use crate::estimate::{Blocks, Curve, Design, curve};
+use crate::estimate::{Blocks, Curve, Design, Order, curve};
 use crate::metrics::{Bin, LogHistogram};
+use crate::mix::Mixed;
 use crate::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -58,9 +59,9 @@ pub struct InterSample {
 }
 
 /// For each sample its thread and its number there, in the order of the trace.
-fn order(outcome: &Outcome) -> HashMap<u32, (u32, u32)> {
+fn order(outcome: &Outcome) -> Order {
     let mut threads: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
-    let mut order = HashMap::new();
+    let mut order = Order::default();
     for sample in outcome.samples.iter().filter(|s| s.loads > 0) {
         let number = threads.len() as u32;
         let (thread, next) = threads.entry((sample.process, sample.thread)).or_insert((number, 0));
@@ -78,7 +79,7 @@ pub fn resonance(outcome: &Outcome) -> Option<u32> {
     let order = order(outcome);
     let blocks = Blocks::new(&outcome.incidence, 0, |_| true);
     let samples = order.len() as u32;
-    let mut lags: HashMap<u32, u64> = HashMap::new();
+    let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut sightings = 0u64;
     let mut seen: Vec<(u32, u32)> = Vec::new();
     for at in 0..blocks.blocks.len() {
@@ -115,10 +116,15 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>) -> (Vec<GrowthRow>, Option<In
     };
     let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &order, (mean_rows, period), shift, design, scale);
     let class = |class: u32| Blocks::new(&outcome.incidence, 0, move |g| g & 3 == class);
-    let all = make(&inside(|s| s.footprint), &Blocks::new(&outcome.incidence, 0, |_| true), 0);
-    let strided = make(&inside(|s| s.strided), &class(1), 0);
-    let irregular = make(&inside(|s| s.irregular), &class(2), 0);
-    let pages = Blocks::new(&outcome.incidence, PAGE, |_| true);
+    let (all, (strided, (irregular, pages))) = rayon::join(
+        || make(&inside(|s| s.footprint), &Blocks::new(&outcome.incidence, 0, |_| true), 0),
+        || {
+            rayon::join(
+                || make(&inside(|s| s.strided), &class(1), 0),
+                || rayon::join(|| make(&inside(|s| s.irregular), &class(2), 0), || Blocks::new(&outcome.incidence, PAGE, |_| true)),
+            )
+        },
+    );
     let sightings: u64 = pages.blocks.iter().map(|b| u64::from(b.samples)).sum();
     let pages_per_sample = sightings as f64 * scale / census.samples as f64;
     let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], &pages, PAGE);
@@ -145,10 +151,12 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>) -> (Vec<GrowthRow>, Option<In
 }
 
 /// Reuse of pages between samples: from one sighting to the next in the same thread.
-fn inter_sample(pages: &Blocks, order: &HashMap<u32, (u32, u32)>, period: f64, curve: &Curve, growth: f64) -> InterSample {
+fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growth: f64) -> InterSample {
     let (mut reuses, mut first_touches, mut interval_sum, mut distance_sum) = (0u64, 0u64, 0.0, 0.0);
     let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
     let mut sightings: Vec<(u32, u32)> = Vec::new();
+    // By number of samples in between.
+    let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
     for at in 0..pages.blocks.len() {
         sightings.clear();
         sightings.extend(pages.samples(at).iter().filter_map(|s| order.get(s)));
@@ -156,9 +164,11 @@ fn inter_sample(pages: &Blocks, order: &HashMap<u32, (u32, u32)>, period: f64, c
         for of_thread in sightings.chunk_by(|a, b| a.0 == b.0) {
             first_touches += 1;
             for pair in of_thread.windows(2) {
-                let interval = f64::from(pair[1].1 - pair[0].1) * period;
+                let lag = pair[1].1 - pair[0].1;
+                let interval = f64::from(lag) * period;
                 // Without the page itself.
-                let distance = curve.at(interval.min(curve.end())).map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0));
+                let at = || curve.at(interval.min(curve.end())).map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0));
+                let distance = *known.entry(lag).or_insert_with(at);
                 reuses += 1;
                 interval_sum += interval;
                 distance_sum += distance;

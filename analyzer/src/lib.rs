@@ -30,6 +30,7 @@ pub mod human;
 pub mod incidence;
 pub mod input;
 pub mod metrics;
+pub mod mix;
 pub mod objects;
 pub mod partial;
 pub mod report;

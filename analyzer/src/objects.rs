@@ -14,7 +14,11 @@ pub use read::{OBJECTS_FILE, read};
 pub use table::{ObjectRow, table};
 pub(crate) use table::{NOBODY, object_of};
 
-use std::collections::HashMap;
+use crate::mix::Mixed;
+use std::collections::{HashMap, HashSet};
+
+/// Pages by number.
+pub type MixedPages = HashSet<u64, Mixed>;
 
 /// No object is known at an address.
 pub const UNKNOWN: u32 = 0;
@@ -51,6 +55,8 @@ pub struct Instance {
     pub end_ns: u64,
     /// Index into the objects.
     pub object: u32,
+    /// How many blocks it stands for, which followed one another.
+    pub times: u64,
 }
 
 /// A time in the life of a range.
@@ -90,20 +96,24 @@ pub struct Resolver {
     pub instances: Vec<u64>,
     /// Sum of the bytes of the instances, by object.
     pub bytes: Vec<u64>,
+    /// Objects that are only memory for others, by object.
+    containers: Vec<bool>,
     by_process: HashMap<u32, Vec<Class>>,
     /// Pages of which not every byte belongs to the same object for the whole run, by process.
-    mixed: HashMap<u32, std::collections::HashSet<u64>>,
+    mixed: HashMap<u32, MixedPages>,
 }
 
 impl Resolver {
     /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
-        let mut resolver = Resolver { instances: vec![0; objects.len()], bytes: vec![0; objects.len()], objects, ..Resolver::default() };
+        let container = |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
+        let containers = objects.iter().map(container).collect();
+        let mut resolver = Resolver { instances: vec![0; objects.len()], bytes: vec![0; objects.len()], containers, objects, ..Resolver::default() };
         let mut order: Vec<&Instance> = instances.iter().filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len()).collect();
         order.sort_by_key(|i| (i.process, class(i.bytes), i.start, i.bytes, i.begin_ns));
         for instance in order {
             let object = instance.object as usize;
-            resolver.instances[object] += 1;
+            resolver.instances[object] += instance.times;
             resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
             let classes = resolver.by_process.entry(instance.process).or_default();
             let number = class(instance.bytes);
@@ -160,8 +170,14 @@ impl Resolver {
         self.mixed.get(&process).is_some_and(|pages| pages.contains(&(address >> PAGE)))
     }
 
+    /// The pages of a process whose rows have to be resolved one by one.
+    pub fn mixed_pages(&self, process: u32) -> Option<&MixedPages> {
+        self.mixed.get(&process)
+    }
+
     /// The object at an address and a time; of several (a stack in a mapping), the smallest. Outside of all lives of a range the one that
-    /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window.
+    /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window. So it is where only a
+    /// mapping is alive that is memory for others, such as the allocator's.
     pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
         let Some(classes) = self.by_process.get(&process) else { return UNKNOWN };
         let mut nearest: Option<(u64, u32)> = None;
@@ -181,7 +197,9 @@ impl Resolver {
                 // The last one that began is alive, or (where lives overlap) one before it, or none.
                 let begun = lives[..next].iter().rev();
                 if let Some(life) = begun.take_while(|l| l.until > time).find(|l| l.end > time) {
-                    return life.object;
+                    // Smaller classes came before: a block that is not alive, but near in time.
+                    let block = nearest.filter(|_| self.containers[life.object as usize]);
+                    return block.map_or(life.object, |n| n.1);
                 }
                 if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
                     if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
@@ -231,7 +249,7 @@ mod tests {
     }
 
     fn instance(start: u64, bytes: u64, begin_ns: u64, end_ns: u64, object: u32) -> Instance {
-        Instance { process: 1, start, bytes, begin_ns, end_ns, object }
+        Instance { process: 1, start, bytes, begin_ns, end_ns, object, times: 1 }
     }
 
     #[test]
@@ -250,6 +268,14 @@ mod tests {
         assert_eq!(resolver.find(2, 0x1850, 15), UNKNOWN);
         assert!(resolver.mixed(1, 0x1000) && !resolver.mixed(1, 0x2000));
         assert_eq!(resolver.overlapping(1, 0x17ff, 0x1801), [(1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn the_memory_of_the_allocator_is_not_what_a_block_was_a_moment_ago() {
+        let heap = Object { kind: "heap".into(), name: "[heap]".into(), ..Object::default() };
+        let resolver = Resolver::new(vec![object(""), heap, object("block")], &[instance(0x1000, 0x10000, 0, u64::MAX, 1), instance(0x2000, 0x100, 50, 60, 2)]);
+        assert_eq!([40, 55, 70].map(|time| resolver.find(1, 0x2010, time)), [2, 2, 2]);
+        assert_eq!(resolver.find(1, 0x3000, 55), 1);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::fold::fold;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
 use mgz_annotations_schema::trace::Manifest;
+use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -357,7 +358,8 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         ));
     }
     let maker = |target| (Maker::new(outcome, code, target, rho, estimator, resonance.is_some()), samples_seen(outcome, code, target));
-    let ((of_whole, _), (of_functions, seen_functions), (of_lines, seen_lines)) = (maker(Target::Whole), maker(Target::Function), maker(Target::Line));
+    let ((of_whole, _), ((of_functions, seen_functions), (of_lines, seen_lines))) =
+        rayon::join(|| maker(Target::Whole), || rayon::join(|| maker(Target::Function), || maker(Target::Line)));
     let all = whole.accesses + whole.implied;
     let share = |c: &Counts| (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64);
     let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
@@ -366,7 +368,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
     let mut order: Vec<usize> = (0..functions.len()).filter(|&i| used(&functions[i])).collect();
     order.sort_by(|&a, &b| by_heat(&functions[a], &functions[b]).then_with(|| a.cmp(&b)));
     let function_rows = order
-        .iter()
+        .par_iter()
         .map(|&i| FunctionRow {
             function: code.functions[i].function.clone(),
             module: code.functions[i].module.clone(),
@@ -379,11 +381,13 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
 
     let mut order: Vec<usize> = (0..lines.len()).filter(|&i| used(&lines[i])).collect();
     order.sort_by(|&a, &b| by_heat(&lines[a], &lines[b]).then_with(|| a.cmp(&b)));
+    for chain in &mut chains {
+        chain.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    }
     let line_rows = order
-        .iter()
+        .par_iter()
         .map(|&i| {
             let name = &code.lines[i];
-            chains[i].sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
             LineRow {
                 function: name.function.clone(),
                 module: name.module.clone(),
@@ -399,8 +403,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         .collect();
 
     doubts(outcome, &mut warnings);
-    let (growth, inter_sample) = crate::growth::tables(outcome, rho);
-    let hats = of_whole.make(0, &whole, outcome.census.samples);
+    let ((growth, inter_sample), hats) = rayon::join(|| crate::growth::tables(outcome, rho), || of_whole.make(0, &whole, outcome.census.samples));
     let whole_distances = bucket.reuse.all_distances();
     let totals = &manifest.totals;
     let census = &outcome.census;

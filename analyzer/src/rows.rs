@@ -77,6 +77,8 @@ pub struct Run {
     pub sample: u32,
     /// Where its results go, see [`crate::engine::Outcome::buckets`].
     pub bucket: u32,
+    /// Column of the heat map that it belongs to, where one is made.
+    pub column: u32,
     /// Range of load rows in the chunk.
     pub loads: std::ops::Range<usize>,
     /// Range of store rows in the chunk.

@@ -7,14 +7,17 @@
 
 use crate::histogram::Histogram;
 use crate::metrics::LogHistogram;
-use crate::objects::{NOBODY, Resolver};
+use crate::objects::{MixedPages, NOBODY, Resolver};
 use crate::reuse::{ReuseEngine, ReuseSink};
 use crate::rows::Rows;
 use crate::windows::Levels;
+use crate::zoom::regions::{HeatRegions, HeatSums};
 use std::sync::Arc;
 
 /// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
 pub const REUSE_LEVELS: usize = 40;
+/// Accesses between prefetch and use of a block's counts.
+const AHEAD: usize = 12;
 /// Classes of samples.
 pub const REPLICATES: usize = 32;
 
@@ -91,6 +94,8 @@ pub struct ReuseTotals {
     pub levels: Levels<2>,
     /// By block, if asked for.
     pub blocks: Option<crate::blocks::BlockTable>,
+    /// By region and column, if asked for.
+    pub heat: HeatSums,
 }
 
 impl ReuseTotals {
@@ -103,6 +108,7 @@ impl ReuseTotals {
             intervals: LogHistogram::default(),
             levels: Levels::new(REUSE_LEVELS),
             blocks: blocks.then(crate::blocks::BlockTable::new),
+            heat: HeatSums::default(),
         }
     }
 
@@ -140,8 +146,9 @@ impl ReuseTotals {
         }
         self.intervals.merge(&other.intervals);
         self.levels.merge(&other.levels);
+        self.heat.merge(&other.heat);
         match (&mut self.blocks, other.blocks) {
-            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
             (None, theirs) => self.blocks = theirs,
             _ => {}
         }
@@ -153,16 +160,21 @@ impl ReuseTotals {
 struct Scratch {
     reuse: GroupReuse,
     distances: Histogram,
+    /// Whether it is among the open ones.
+    open: bool,
 }
 
 /// The reuse stage of one sample.
 pub(crate) struct SampleReuse {
     engine: ReuseEngine,
+    shift: u32,
     levels: Levels<2>,
     intervals: LogHistogram,
     /// By group; those that the sample has not touched are zero.
     groups: Vec<Scratch>,
     touched: Vec<u32>,
+    /// Groups with distances that are not in the totals yet: these need not be told apart by sample.
+    open: Vec<u32>,
     sample: u32,
     /// Rows of the sample so far.
     rows: u64,
@@ -173,10 +185,12 @@ impl SampleReuse {
     pub(crate) fn new(shift: u32) -> SampleReuse {
         SampleReuse {
             engine: ReuseEngine::new(shift),
+            shift,
             levels: Levels::new(REUSE_LEVELS),
             intervals: LogHistogram::default(),
             groups: Vec::new(),
             touched: Vec::new(),
+            open: Vec::new(),
             sample: 0,
             rows: 0,
             started: false,
@@ -201,12 +215,18 @@ impl SampleReuse {
         }
         let (groups, touched) = (&mut self.groups[..], &mut self.touched);
         let (levels, intervals) = (&mut self.levels, &mut self.intervals);
-        match &mut totals.blocks {
-            Some(blocks) => {
-                let blocks = BlockSink { blocks, place, rows, before: self.rows, started: None, last: (u64::MAX, 0) };
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: blocks });
+        let before = self.rows;
+        match (&mut totals.blocks, &place.heat) {
+            (Some(blocks), _) => {
+                let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
+                let extra = BlockSink { blocks, place, mixed, rows, before, shift: self.shift, started: None, last: (u64::MAX, 0) };
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra });
             }
-            None => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: () }),
+            (None, Some(heat)) => {
+                let extra = HeatSink { regions: heat.of(place.process), heat, sums: &mut totals.heat, column: place.column, started: None };
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra });
+            }
+            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: () }),
         }
         self.rows += rows.len() as u64;
     }
@@ -222,7 +242,10 @@ impl SampleReuse {
         totals.samples[class] += 1;
         for group in self.touched.drain(..) {
             let group = group as usize;
-            let Scratch { reuse, distances } = &mut self.groups[group];
+            let Scratch { reuse, open, .. } = &mut self.groups[group];
+            if reuse.reuses > 0 && !std::mem::replace(open, true) {
+                self.open.push(group as u32);
+            }
             totals.groups[group].merge(reuse);
             totals.replicates[group].get_or_insert_default()[class].merge(&RepSums {
                 touches: reuse.reuses + reuse.firsts,
@@ -230,16 +253,20 @@ impl SampleReuse {
                 distance: reuse.distance,
                 samples: 1,
             });
-            totals.distances[group].take(distances);
             *reuse = GroupReuse::default();
         }
-        totals.intervals.merge(&self.intervals);
-        self.intervals = LogHistogram::default();
     }
 
     /// The samples so far are complete: their finished windows count.
     pub(crate) fn finish(&mut self, totals: &mut ReuseTotals) {
         self.flush(totals);
+        for group in self.open.drain(..) {
+            let scratch = &mut self.groups[group as usize];
+            totals.distances[group as usize].take(&mut scratch.distances);
+            scratch.open = false;
+        }
+        totals.intervals.merge(&self.intervals);
+        self.intervals = LogHistogram::default();
         totals.levels.merge(&self.levels);
         self.levels = Levels::new(REUSE_LEVELS);
     }
@@ -255,6 +282,10 @@ pub(crate) struct Place {
     pub(crate) objects: Option<Arc<Resolver>>,
     /// `time_ns` of the first row, and nanoseconds per row.
     pub(crate) clock: (u64, f64),
+    /// Regions of a heat map; none if no map is made.
+    pub(crate) heat: Option<Arc<HeatRegions>>,
+    /// Column of the heat map.
+    pub(crate) column: u32,
 }
 
 /// What is done with a touch besides the sums.
@@ -270,9 +301,13 @@ impl Extra for () {
 struct BlockSink<'a> {
     blocks: &'a mut crate::blocks::BlockTable,
     place: &'a Place,
+    /// Pages that several objects share.
+    mixed: Option<&'a MixedPages>,
     rows: &'a Rows<'a>,
     /// Rows of the sample before `rows`.
     before: u64,
+    /// Log2 of the bytes of a block.
+    shift: u32,
     /// Access whose first block has been told.
     started: Option<u64>,
     /// Row whose object was looked up last, and that object.
@@ -298,14 +333,40 @@ impl Extra for BlockSink<'_> {
     /// Counts a touch by block; the first touch of an access is where it starts.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
-        let object = match &self.place.objects {
-            Some(objects) if objects.mixed(self.place.process, self.rows.address[(row - self.before) as usize]) => self.object(row),
+        let at = (row - self.before) as usize;
+        if let (Some(&address), Some(&group)) = (self.rows.address.get(at + AHEAD), self.rows.group.get(at + AHEAD)) {
+            self.blocks.prefetch(self.place.space, address >> self.shift, group);
+        }
+        let object = match self.mixed {
+            Some(pages) if pages.contains(&(self.rows.address[at] >> 12)) => self.object(row),
             _ => 0,
         };
-        let entry = self.blocks.touch(self.place.space, block, tag, object);
-        entry.reuse.merge(touch);
-        entry.starts += u64::from(self.started != Some(row));
+        let starts = u64::from(self.started != Some(row));
+        self.blocks.touch(self.place.space, block, tag, object).add(touch, starts);
         self.started = Some(row);
+    }
+}
+
+struct HeatSink<'a> {
+    heat: &'a HeatRegions,
+    regions: &'a [(u64, u64, u32)],
+    sums: &'a mut HeatSums,
+    column: u32,
+    started: Option<u64>,
+}
+
+impl Extra for HeatSink<'_> {
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, _tag: u32, touch: &GroupReuse) {
+        let starts = u64::from(self.started != Some(row));
+        self.started = Some(row);
+        // Few regions, by address: counting them takes no branch that could be mispredicted.
+        let behind = self.regions.iter().map(|r| usize::from(r.0 <= block)).sum::<usize>();
+        if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| self.regions.get(at))
+            && block <= last
+        {
+            self.sums.add((region * self.heat.columns() + self.column) as usize, starts, touch);
+        }
     }
 }
 

@@ -84,6 +84,56 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
     assert_eq!(merged["summary"]["processes"], 3);
 }
 
+/// Whatever a partial result holds: it is refused, or tables come out of it.
+#[test]
+fn changed_partial_results_make_nothing_panic() {
+    use mgz_analyzer::examine::{merge_all, tables_of};
+    use mgz_analyzer::hats::Estimator;
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, part, changed) = (folder.path().join("a"), folder.path().join("a.part"), folder.path().join("b.part"));
+    let mut random = Random(3);
+    of_process(&trace, 1, &mut random);
+    assert!(analyze(&[text(&trace), "--partial", text(&part)]).status.success());
+    let whole = std::fs::read(&part).unwrap();
+    let plain = zstd::decode_all(&whole[8..]).unwrap();
+    let header = 8 + u64::from_le_bytes(plain[..8].try_into().unwrap()) as usize;
+    let (mut refused, mut shown) = (0, 0);
+    for round in 0..300 {
+        let mut bytes = plain.clone();
+        for _ in 0..=random.below(4) {
+            // Lengths and numbers rather than names.
+            let at = if round % 8 == 0 { random.below(bytes.len() as u64) } else { header as u64 + random.below((bytes.len() - header) as u64) } as usize;
+            match random.below(4) {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes[at] = 0xff,
+                2 => {
+                    let end = (at + 8).min(bytes.len());
+                    let start = end - 8;
+                    bytes[start..end].copy_from_slice(&u64::MAX.to_le_bytes());
+                }
+                _ => bytes.truncate(at.max(16)),
+            }
+            if bytes.len() <= header {
+                break;
+            }
+        }
+        let mut file = whole[..8].to_vec();
+        file.extend(zstd::encode_all(&bytes[..], 1).unwrap());
+        std::fs::write(&changed, file).unwrap();
+        match merge_all(&[changed.clone(), part.clone()]) {
+            Ok(merged) => {
+                tables_of(&merged, Estimator::Recapture);
+                shown += 1;
+            }
+            Err(error) => {
+                assert!(!error.cause.is_empty());
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 20 && shown > 20, "{refused} refused, {shown} shown: the changes test too little");
+}
+
 #[test]
 fn damaged_partial_results_and_different_ones_are_errors() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! The footprint estimator, see [`super`].
 
+use super::clusters::{Counter, Table};
 use super::{Design, Estimate, Z, poisson_bounds};
 
 /// Strata are divided at most this often.
@@ -36,37 +37,50 @@ pub(super) struct Tally {
     irregular: f64,
 }
 
-/// Of a list: the mean length of the run of equals that a member is in, and the sum of the squared lengths.
-fn mean_cluster<T: Ord + Copy>(list: &mut [T]) -> (f64, f64) {
-    list.sort_unstable();
-    let squares: f64 = list.chunk_by(|a, b| a == b).map(|run| (run.len() as f64).powi(2)).sum();
-    (if list.is_empty() { 0.0 } else { squares / list.len() as f64 }, squares)
-}
-
 impl Tally {
-    fn of(blocks: &[Block], design: Design) -> Tally {
-        let singles = blocks.iter().filter(|b| b.samples == 1).map(|b| b.first[0]).collect();
-        let pairs = blocks.iter().filter(|b| b.samples == 2).map(|b| b.first).collect();
-        let irregular = blocks.iter().filter(|b| b.samples <= 2 && b.irregular).count();
-        Tally::new(singles, pairs, irregular, design.samples, design.share)
+    fn of(blocks: &[Block], design: Design, table: &mut Table) -> Tally {
+        let mut counter = table.counter(blocks.len());
+        blocks.iter().for_each(|b| counter.add(b));
+        Tally::new(&counter, design)
     }
 
-    /// From the samples of the singletons and of the doubletons, of `samples` samples in all; `irregular` of these blocks are so.
-    pub(super) fn new(mut singles: Vec<u32>, mut pairs: Vec<[u32; 2]>, irregular: usize, samples: u64, share: f64) -> Tally {
-        let (f1, f2) = (singles.len() as f64, pairs.len() as f64);
-        let (single_cluster, squares) = mean_cluster(&mut singles);
-        let (pair_cluster, _) = mean_cluster(&mut pairs);
-        let samples = samples.max(1) as f64;
+    /// Tallies of what lies before and behind each of some places, which ascend.
+    fn sides(blocks: &[Block], places: &[usize], design: Design, table: &mut Table) -> Vec<(Tally, Tally)> {
+        let mut sides = vec![(Tally::default(), Tally::default()); places.len()];
+        let mut counter = table.counter(blocks.len());
+        let mut at = 0;
+        for (side, &place) in sides.iter_mut().zip(places) {
+            blocks[at..place].iter().for_each(|b| counter.add(b));
+            at = place;
+            side.0 = Tally::new(&counter, design);
+        }
+        let mut counter = table.counter(blocks.len());
+        let mut at = blocks.len();
+        for (side, &place) in sides.iter_mut().zip(places).rev() {
+            blocks[place..at].iter().for_each(|b| counter.add(b));
+            at = place;
+            side.1 = Tally::new(&counter, design);
+        }
+        sides
+    }
+
+    /// From the samples of the singletons and of the doubletons.
+    fn new(counts: &Counter<'_>, design: Design) -> Tally {
+        let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
+        // The mean number of equals that a member has.
+        let mean = |squares: u64, count: f64| if count > 0.0 { squares as f64 / count } else { 0.0 };
+        let single_cluster = mean(counts.single_squares, f1);
+        let samples = design.samples.max(1) as f64;
         // Variance of a total over samples, those without singletons included.
-        let variance = (squares - f1 * f1 / samples).max(0.0) * samples / (samples - 1.0).max(1.0);
+        let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples / (samples - 1.0).max(1.0);
         Tally {
             f1,
             f2,
             // Without a coincidence, one would be of about half of what a sample has for itself.
-            cluster: if f2 > 0.0 { pair_cluster } else { (single_cluster / 2.0).max(1.0) },
-            spread: (variance.max(f1) * (1.0 - share).max(0.0)).sqrt(),
+            cluster: if f2 > 0.0 { mean(counts.pair_squares, f2) } else { (single_cluster / 2.0).max(1.0) },
+            spread: (variance.max(f1) * (1.0 - design.share).max(0.0)).sqrt(),
             single: single_cluster.max(1.0),
-            irregular: if f1 + f2 > 0.0 { irregular as f64 / (f1 + f2) } else { 0.0 },
+            irregular: if f1 + f2 > 0.0 { counts.irregular as f64 / (f1 + f2) } else { 0.0 },
         }
     }
 
@@ -127,62 +141,85 @@ impl Tally {
     }
 }
 
-/// Cuts blocks, sorted by number, into strata; returns the ends of the strata (exclusive indices).
-pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<usize> {
-    let mut ends = Vec::new();
-    divide(blocks, 0, Tally::of(blocks, design), design, 0, &mut ends);
-    ends
+/// Part of the blocks, which is estimated by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stratum {
+    /// Where its blocks end (exclusive index).
+    pub(super) end: usize,
+    /// What is unseen of it.
+    pub(super) unseen: Estimate,
 }
 
-fn divide(blocks: &[Block], from: usize, whole: Tally, design: Design, depth: u32, ends: &mut Vec<usize>) {
-    if depth < DEPTH && blocks.len() >= 16 {
-        // At the widest gap, which is where objects meet; else in the middle.
-        let gap = (1..blocks.len()).max_by_key(|&i| (blocks[i].number - blocks[i - 1].number, std::cmp::Reverse(i.abs_diff(blocks.len() / 2))));
-        for at in [gap.unwrap_or(1), blocks.len() / 2, blocks.len() / 4, blocks.len() * 3 / 4] {
-            let (left, right) = blocks.split_at(at);
-            let (a, b) = (Tally::of(left, design), Tally::of(right, design));
-            if a.precise(design) && b.precise(design) && a.differs(&b) {
-                divide(left, from, a, design, depth + 1, ends);
-                divide(right, from + at, b, design, depth + 1, ends);
-                return;
-            }
-        }
-        // Alike at this resolution; below an even cut there may still be differences.
-        if depth < 4 && whole.f1 > 64.0 {
-            let at = blocks.len() / 2;
-            let (left, right) = blocks.split_at(at);
-            let (a, b) = (Tally::of(left, design), Tally::of(right, design));
-            if a.precise(design) && b.precise(design) {
-                let mut inner = Vec::new();
-                divide(left, from, a, design, depth + 1, &mut inner);
-                let cut_left = inner.len() > 1;
-                let mark = inner.len();
-                divide(right, from + at, b, design, depth + 1, &mut inner);
-                if cut_left || inner.len() - mark > 1 {
-                    ends.extend(inner);
+/// Cuts blocks, sorted by number, into strata.
+pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
+    let mut division = Division { design, table: Table::default(), strata: Vec::new() };
+    let whole = Tally::of(blocks, design, &mut division.table);
+    division.divide(blocks, 0, whole, 0);
+    division.strata
+}
+
+struct Division {
+    design: Design,
+    table: Table,
+    strata: Vec<Stratum>,
+}
+
+impl Division {
+    fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) {
+        let design = self.design;
+        if depth < DEPTH && blocks.len() >= 16 {
+            // At the widest gap, which is where objects meet; else in the middle.
+            let middle = blocks.len() / 2;
+            let gap = (1..blocks.len()).max_by_key(|&i| (blocks[i].number - blocks[i - 1].number, std::cmp::Reverse(i.abs_diff(middle)))).unwrap_or(1);
+            let wanted = [gap, middle, blocks.len() / 4, blocks.len() * 3 / 4];
+            let mut places = wanted;
+            places.sort_unstable();
+            let sides = Tally::sides(blocks, &places, design, &mut self.table);
+            let at = |place: usize| sides[places.iter().position(|&p| p == place).unwrap_or(0)];
+            for place in wanted {
+                let (a, b) = at(place);
+                if a.precise(design) && b.precise(design) && a.differs(&b) {
+                    let (left, right) = blocks.split_at(place);
+                    self.divide(left, from, a, depth + 1);
+                    self.divide(right, from + place, b, depth + 1);
                     return;
                 }
             }
+            // Alike at this resolution; below an even cut there may still be differences.
+            let (a, b) = at(middle);
+            if depth < 4 && whole.f1 > 64.0 && a.precise(design) && b.precise(design) {
+                let (left, right) = blocks.split_at(middle);
+                let mark = self.strata.len();
+                self.divide(left, from, a, depth + 1);
+                let half = self.strata.len();
+                self.divide(right, from + middle, b, depth + 1);
+                if half - mark > 1 || self.strata.len() - half > 1 {
+                    return;
+                }
+                self.strata.truncate(mark);
+            }
         }
+        self.strata.push(Stratum { end: from + blocks.len(), unseen: whole.unseen(design) });
     }
-    ends.push(from + blocks.len());
 }
 
 /// The number of distinct blocks of the whole run. `blocks`: those that were seen, sorted by number; `scale`: of how many pages these are
 /// one ([`crate::incidence::Incidence::scale`]); `observed`: how many were seen in all (exact).
 pub fn footprint(blocks: &[Block], design: Design, scale: f64, observed: u64) -> Estimate {
-    let observed = observed as f64;
     if design.complete() || blocks.is_empty() {
-        return Estimate::exact(observed);
+        return Estimate::exact(observed as f64);
     }
+    together(&strata(blocks, design), scale, observed)
+}
+
+/// As [`footprint`], from the strata.
+pub(super) fn together(strata: &[Stratum], scale: f64, observed: u64) -> Estimate {
+    let observed = observed as f64;
     let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
-    let mut from = 0;
-    for end in strata(blocks, design) {
-        let unseen = Tally::of(&blocks[from..end], design).unseen(design);
+    for Stratum { unseen, .. } in strata {
         value += unseen.value;
         below += (unseen.value - unseen.lo).powi(2);
         above += (unseen.hi - unseen.value).powi(2);
-        from = end;
     }
     Estimate {
         value: observed + value * scale,

@@ -14,9 +14,13 @@
 //! proportion to time until all of it was seen: min(U, f·(1 + γ·(W' − w)/w)); data that is used by chance grows as U·(1 − (1 − f/U)^(W'/w)). Both are mixed by the
 //! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data).
 
-use super::footprint::strata;
-use super::{Blocks, Design, Estimate, footprint};
+use super::footprint::{strata, together};
+use super::{Blocks, Design, Estimate};
+use crate::mix::Mixed;
 use std::collections::HashMap;
+
+/// For each sample its thread and its number there.
+pub type Order = HashMap<u32, (u32, u32), Mixed>;
 
 /// Blocks of a stratum that were seen by so many times as many samples are another stratum.
 const OFTEN: u32 = 8;
@@ -50,6 +54,8 @@ pub struct Curve {
     period: f64,
     longest: f64,
     growth: f64,
+    /// What the strata give for windows of the sample's size.
+    at_sample: f64,
     /// Of the whole footprint: lower and upper end over the estimate.
     bounds: (f64, f64),
 }
@@ -64,7 +70,7 @@ impl Curve {
             return None;
         }
         // The model is exact at the sample's size but for what the strata's means hide: it starts there.
-        let at_sample = self.model(self.sample, 1.0);
+        let at_sample = self.at_sample;
         let exact = self.inside.last().map_or(at_sample, |i| i.1 * (self.sample / i.0).powf(self.growth.min(1.0)));
         let fade = (self.sample / size).sqrt();
         let fit = 1.0 + (exact / at_sample.max(1e-300) - 1.0) * fade;
@@ -118,7 +124,7 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
 
 /// Makes the curve. `inside`: exact means of windows inside samples, ascending; `order`: for each sample its thread and its number there;
 /// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`super::footprint()`].
-pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &HashMap<u32, (u32, u32)>, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
+pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
     let mut lengths: HashMap<u32, u32> = HashMap::new();
     for &(thread, number) in order.values() {
         let length = lengths.entry(thread).or_default();
@@ -129,18 +135,16 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &HashMap<u32, (u32, 
     let list = &blocks.blocks;
     let mut unseen = vec![0.0; list.len()];
     let mut from = 0;
-    let ends = strata(list, design);
-    for &end in &ends {
-        let part = &list[from..end];
-        let hidden = footprint(part, design, 1.0, part.len() as u64).value - part.len() as f64;
-        let singles = part.iter().filter(|b| b.samples == 1).count() as f64;
-        for (at, block) in part.iter().enumerate().filter(|(_, b)| b.samples == 1) {
-            debug_assert_eq!(block.samples, 1);
-            unseen[from + at] = hidden / singles;
+    let parts = strata(list, design);
+    for part in &parts {
+        let singles = list[from..part.end].iter().filter(|b| b.samples == 1).count() as f64;
+        for (at, _) in list[from..part.end].iter().enumerate().filter(|(_, b)| b.samples == 1) {
+            unseen[from + at] = part.unseen.value / singles;
         }
-        from = end;
+        from = part.end;
     }
-    let whole = footprint(list, design, 1.0, list.len() as u64);
+    let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
+    let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(&parts, 1.0, list.len() as u64) };
     let mut curve = Curve {
         inside: inside.to_vec(),
         strata: Vec::new(),
@@ -148,6 +152,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &HashMap<u32, (u32, 
         period,
         longest: f64::from(longest) * period,
         growth: growth_at_end(inside),
+        at_sample: 0.0,
         bounds: (whole.lo / whole.value.max(1e-300), whole.hi / whole.value.max(1e-300)),
     };
     let mut from = 0;
@@ -184,6 +189,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &HashMap<u32, (u32, 
             active: active.collect(),
         });
     }
+    curve.at_sample = curve.model(sample, 1.0);
     curve
 }
 
@@ -229,7 +235,7 @@ mod tests {
                 .collect();
             let (window, period) = (512usize, 8192usize);
             let mut incidence = Incidence::default();
-            let mut order = HashMap::new();
+            let mut order = Order::default();
             for (sample, part) in run.chunks_exact(period).enumerate() {
                 let from = random((period - window) as u64) as usize;
                 let address = &part[from..from + window];

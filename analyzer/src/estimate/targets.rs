@@ -9,44 +9,69 @@ fn number(space: usize, address: u64, shift: u32) -> u64 {
     (space as u64) << 56 ^ address >> shift
 }
 
+/// A sighting of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    number: u64,
+    sample: u32,
+    irregular: bool,
+}
+
+/// Puts sightings in the order of blocks and samples, each once. Marks come in the order of addresses, so that mostly
+/// only the samples of one block have to be sorted.
+fn settle(list: &mut Vec<Seen>) {
+    if list.is_sorted_by_key(|s| s.number) {
+        list.chunk_by_mut(|a, b| a.number == b.number).filter(|same| same.len() > 1).for_each(<[Seen]>::sort_unstable);
+    } else {
+        list.par_sort_unstable();
+    }
+    list.dedup_by(|later, kept| {
+        let same = (later.number, later.sample) == (kept.number, kept.sample);
+        kept.irregular |= same && later.irregular;
+        same
+    });
+}
+
+/// The block that all of these sightings are of.
+fn block(same: &[Seen]) -> Block {
+    let second = same.get(1).map_or(0, |s| s.sample);
+    Block { number: same[0].number, samples: same.len() as u32, first: [same[0].sample, second], irregular: same.iter().any(|s| s.irregular) }
+}
+
 /// Blocks by target, each list sorted by number.
 pub struct Grouped {
-    blocks: Vec<Block>,
-    /// Target and where its blocks end.
-    ends: Vec<(u32, usize)>,
+    /// By target.
+    blocks: Vec<Vec<Block>>,
 }
 
 impl Grouped {
     /// Groups marks. `target` gives the target of a code group, if it has one; blocks have `1 << shift` bytes.
     pub fn new(incidence: &Incidence, shift: u32, target: impl Fn(u32) -> Option<u32> + Sync) -> Grouped {
-        let mut all: Vec<(u32, u64, u32, bool)> = Vec::new();
+        let mut seen: Vec<Vec<Seen>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
-            all.extend(marks.iter().filter_map(|m| Some((target(m.group)?, number(space, m.address, shift), m.sample, m.group & 3 == 2))));
-        }
-        all.par_sort_unstable();
-        all.dedup_by(|later, kept| {
-            let same = (later.0, later.1, later.2) == (kept.0, kept.1, kept.2);
-            kept.3 |= same && later.3;
-            same
-        });
-        let mut grouped = Grouped { blocks: Vec::new(), ends: Vec::new() };
-        for same in all.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let second = same.get(1).map_or(0, |s| s.2);
-            grouped.blocks.push(Block { number: same[0].1, samples: same.len() as u32, first: [same[0].2, second], irregular: same.iter().any(|s| s.3) });
-            match grouped.ends.last_mut() {
-                Some(last) if last.0 == same[0].0 => last.1 = grouped.blocks.len(),
-                _ => grouped.ends.push((same[0].0, grouped.blocks.len())),
+            for mark in marks {
+                let Some(target) = target(mark.group) else { continue };
+                if seen.len() <= target as usize {
+                    seen.resize(target as usize + 1, Vec::new());
+                }
+                let one = Seen { number: number(space, mark.address, shift), sample: mark.sample, irregular: mark.group & 3 == 2 };
+                let list = &mut seen[target as usize];
+                // A line is often touched several times in a row by one sample.
+                if list.last() != Some(&one) {
+                    list.push(one);
+                }
             }
         }
-        grouped
+        let blocks = seen.into_par_iter().map(|mut list| {
+            settle(&mut list);
+            list.chunk_by(|a, b| a.number == b.number).map(block).collect()
+        });
+        Grouped { blocks: blocks.collect() }
     }
 
     /// Blocks of a target.
     pub fn of(&self, target: u32) -> &[Block] {
-        match self.ends.binary_search_by_key(&target, |e| e.0) {
-            Ok(at) => &self.blocks[at.checked_sub(1).map_or(0, |before| self.ends[before].1)..self.ends[at].1],
-            Err(_) => &[],
-        }
+        self.blocks.get(target as usize).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -66,22 +91,17 @@ impl Blocks {
 
     /// The blocks of the marks that `wanted` chooses.
     pub fn chosen(incidence: &Incidence, shift: u32, wanted: impl Fn(&Mark) -> bool + Sync) -> Blocks {
-        let mut all: Vec<(u64, u32, bool)> = Vec::new();
+        let mut all: Vec<Seen> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
-            all.extend(marks.iter().filter(|m| wanted(m)).map(|m| (number(space, m.address, shift), m.sample, m.group & 3 == 2)));
+            let seen = |m: &Mark| Seen { number: number(space, m.address, shift), sample: m.sample, irregular: m.group & 3 == 2 };
+            all.extend(marks.iter().filter(|m| wanted(m)).map(seen));
         }
-        all.par_sort_unstable();
-        all.dedup_by(|later, kept| {
-            let same = (later.0, later.1) == (kept.0, kept.1);
-            kept.2 |= same && later.2;
-            same
-        });
-        let mut out = Blocks { blocks: Vec::new(), samples: all.iter().map(|a| a.1).collect(), ends: Vec::new() };
+        settle(&mut all);
+        let mut out = Blocks { blocks: Vec::new(), samples: all.iter().map(|a| a.sample).collect(), ends: Vec::new() };
         let mut at = 0;
-        for same in all.chunk_by(|a, b| a.0 == b.0) {
+        for same in all.chunk_by(|a, b| a.number == b.number) {
             at += same.len();
-            let first = [same[0].1, same.get(1).map_or(0, |s| s.1)];
-            out.blocks.push(Block { number: same[0].0, samples: same.len() as u32, first, irregular: same.iter().any(|s| s.2) });
+            out.blocks.push(block(same));
             out.ends.push(at);
         }
         out

@@ -386,6 +386,7 @@ impl Decoded {
                 thread: thread[start],
                 sample: sample[start],
                 bucket: 0,
+                column: 0,
                 loads: start..end,
                 stores: 0..0,
                 first_seq: seq[start],

@@ -43,6 +43,8 @@ fn instances(frame: &DataFrame) -> Result<Resolver, String> {
     let (process, number) = (numbers(frame, "process")?, numbers(frame, "object")?);
     let (start, bytes) = (numbers(frame, "start")?, numbers(frame, "bytes")?);
     let (begin, end) = (numbers(frame, "begin_ns")?, numbers(frame, "end_ns")?);
+    // Blocks that one row stands for; traces of older recorders have one in each.
+    let times = if frame.column("times").is_ok() { numbers(frame, "times")? } else { vec![1; frame.height()] };
     let columns = ["kind", "name", "type", "module", "stack"].map(|name| texts(frame, name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
@@ -66,6 +68,7 @@ fn instances(frame: &DataFrame) -> Result<Resolver, String> {
             begin_ns: begin[row],
             end_ns: end[row],
             object,
+            times: times[row],
         });
     }
     Ok(Resolver::new(objects, &list))

@@ -5,10 +5,11 @@
 
 use super::location::{LocationZoom, Region, collect_leaves};
 use super::time::{Chosen, Extent, Look, by_time};
-use crate::code::CLASS_STORE;
-use crate::engine::{Options, SampleInfo, Source, analyse};
+use super::regions::{HeatRegions, HeatSums};
+use crate::engine::{Aids, Options, Outcome, SampleInfo, Source, analyse_with};
 use crate::totals::GroupReuse;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Columns, at most.
 pub const COLUMNS: usize = 48;
@@ -107,58 +108,80 @@ fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
         .collect()
 }
 
-/// Makes the map; costs a pass over the trace.
-pub fn map(source: &dyn Source, options: Options, samples: &[SampleInfo], look: &Look, zoom: &LocationZoom) -> Option<HeatMap> {
-    let mut leaves = Vec::new();
-    collect_leaves(&zoom.root, &mut leaves);
-    leaves.retain(|l| !l.id.is_empty());
-    leaves.sort_by_key(|l| std::cmp::Reverse(l.accesses));
-    leaves.truncate(ROWS);
-    leaves.sort_by_key(|l| (l.process, address(&l.start)));
-    let order = by_time(samples, look);
-    if leaves.is_empty() || order.is_empty() {
-        return None;
-    }
-    let extents = columns(samples, &order);
-    let chosen = Chosen::new(source, samples, &extents);
-    let options = Options { blocks: true, windows: false, samples: false, incidence: false, ..options };
-    let outcome = analyse(&chosen, options, &|_| ());
-    let mut sums = vec![vec![(0u64, GroupReuse::default()); extents.len()]; leaves.len()];
-    let bounds: Vec<(Option<u32>, u64, u64)> = leaves.iter().map(|l| (l.process, address(&l.start), address(&l.end))).collect();
-    for (column, bucket) in outcome.buckets.iter().enumerate().take(extents.len()) {
-        for entry in bucket.reuse.blocks.iter().flat_map(|b| b.entries()).filter(|e| e.group & 3 != CLASS_STORE) {
-            let at = entry.block << options.block_shift;
-            let process = outcome.spaces.get(entry.space as usize).copied();
-            if let Some(row) = bounds.iter().position(|b| b.0 == process && b.1 <= at && at <= b.2) {
-                let (accesses, reuse) = &mut sums[row][column];
-                *accesses += entry.starts;
-                reuse.merge(&entry.reuse);
-            }
+/// A map before its rows were counted.
+pub struct Plan {
+    leaves: Vec<(Region, u64, u64)>,
+    extents: Vec<Extent>,
+    columns: Vec<Column>,
+    regions: Arc<HeatRegions>,
+}
+
+impl Plan {
+    /// The hottest final regions of the location zoom against the time that is looked at.
+    pub fn new(samples: &[SampleInfo], look: &Look, zoom: &LocationZoom, block_shift: u32) -> Option<Plan> {
+        let mut leaves = Vec::new();
+        collect_leaves(&zoom.root, &mut leaves);
+        leaves.retain(|l| !l.id.is_empty());
+        leaves.sort_by_key(|l| std::cmp::Reverse(l.accesses));
+        leaves.truncate(ROWS);
+        leaves.sort_by_key(|l| (l.process, address(&l.start)));
+        let order = by_time(samples, look);
+        if leaves.is_empty() || order.is_empty() {
+            return None;
         }
+        let leaves: Vec<(Region, u64, u64)> = leaves.into_iter().map(|l| (l.clone(), address(&l.start), address(&l.end))).collect();
+        let bounds: Vec<(u32, u64, u64)> = leaves.iter().map(|l| (l.0.process.unwrap_or(0), l.1, l.2)).collect();
+        let extents = columns(samples, &order);
+        let column = |e: &Extent| {
+            let list = e.samples();
+            let from = list.iter().map(|&s| samples[s].first_time).min().unwrap_or(0);
+            let to = list.iter().map(|&s| samples[s].last_time).max().unwrap_or(0);
+            Column { from_ns: from, to_ns: to }
+        };
+        Some(Plan {
+            columns: extents.iter().map(column).collect(),
+            regions: Arc::new(HeatRegions::new(&bounds, block_shift, COLUMNS)),
+            leaves,
+            extents,
+        })
     }
-    Some(HeatMap {
-        columns: extents
-            .iter()
-            .map(|e| {
-                let list = e.samples();
-                let from = list.iter().map(|&s| samples[s].first_time).min().unwrap_or(0);
-                let to = list.iter().map(|&s| samples[s].last_time).max().unwrap_or(0);
-                Column { from_ns: from, to_ns: to }
-            })
-            .collect(),
-        rows: leaves
-            .iter()
-            .zip(sums)
-            .map(|(leaf, row)| HeatRow {
+
+    /// The columns.
+    pub(super) fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// What the engine needs to count for the map.
+    pub(super) fn aids(&self) -> Aids {
+        Aids { heat: Some(self.regions.clone()), objects: None }
+    }
+
+    /// Counts by a pass over the trace of its own.
+    pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
+        let chosen = Chosen::new(source, samples, self.extents.iter().enumerate().map(|(c, e)| (e, 0, c as u32)));
+        let options = Options { blocks: false, windows: false, samples: false, incidence: false, ..options };
+        let outcome = analyse_with(&chosen, options, self.aids(), &|_| ());
+        self.fill(&outcome)
+    }
+
+    /// The map from what was counted.
+    pub(super) fn fill(self, outcome: &Outcome) -> HeatMap {
+        let mut sums = HeatSums::default();
+        outcome.buckets.iter().for_each(|b| sums.merge(&b.reuse.heat));
+        let width = self.columns.len();
+        let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
+            let cells: Vec<(u64, GroupReuse)> = (0..width).map(|c| sums.cell(row * width + c)).collect();
+            HeatRow {
                 region: leaf.id.clone(),
                 start: leaf.start.clone(),
                 end: leaf.end.clone(),
                 label: label(leaf),
-                accesses: row.iter().map(|c| c.0).collect(),
-                distances: row.iter().map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64)).collect(),
-            })
-            .collect(),
-    })
+                accesses: cells.iter().map(|c| c.0).collect(),
+                distances: cells.iter().map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64)).collect(),
+            }
+        });
+        HeatMap { rows: rows.collect(), columns: self.columns }
+    }
 }
 
 /// A row of shades for values: darker is more, relative to `most`. Blank: nothing.

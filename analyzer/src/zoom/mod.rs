@@ -2,6 +2,7 @@
 
 pub mod heat;
 pub mod location;
+pub mod regions;
 pub mod time;
 
 use crate::code::CodeMap;

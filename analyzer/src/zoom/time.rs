@@ -13,12 +13,13 @@
 //! A child is *hot* if it has at least half the loads of the average child; of the hot ones the path goes to
 //! the one with the greatest footprint growth ΔF, then the greatest mean D.
 
-use super::{FunctionPart, bucket_counts, top_functions};
+use super::{FunctionPart, bucket_counts, heat, top_functions};
 use crate::code::CodeMap;
-use crate::engine::{Options, SampleInfo, Source, analyse};
+use crate::engine::{Aids, Options, SampleInfo, Source, analyse, analyse_with};
 use crate::estimate::{Blocks, Design, Estimate, footprint};
 use crate::incidence::Incidence;
 use crate::metrics::{Counts, Metrics};
+use crate::mix::Mixed;
 use crate::rows::Chunk;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -185,7 +186,7 @@ impl Extent {
 pub(super) struct Chosen<'a> {
     source: &'a dyn Source,
     pieces: Vec<usize>,
-    /// By sample identity: its buckets, as (loads of the sample, bucket), ascending.
+    /// By sample identity: its buckets and columns, as (loads of the sample, bucket, column), ascending.
     wanted: HashMap<(u32, u32, u32), Wanted>,
 }
 
@@ -195,14 +196,15 @@ struct Wanted {
     before: HashMap<usize, u64>,
     /// Loads of the whole sample.
     loads: u64,
-    ranges: Vec<(std::ops::Range<u64>, u32)>,
+    ranges: Vec<(std::ops::Range<u64>, u32, u32)>,
 }
 
 impl<'a> Chosen<'a> {
-    pub(super) fn new(source: &'a dyn Source, samples: &[SampleInfo], extents: &[Extent]) -> Chosen<'a> {
+    /// `extents`, each with the bucket and the column that its rows go to.
+    pub(super) fn new<'e>(source: &'a dyn Source, samples: &[SampleInfo], extents: impl Iterator<Item = (&'e Extent, u32, u32)>) -> Chosen<'a> {
         let mut pieces = Vec::new();
         let mut wanted: HashMap<(u32, u32, u32), Wanted> = HashMap::new();
-        let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32| {
+        let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32, column: u32| {
             let sample = &samples[number];
             pieces.extend(sample.parts.iter().map(|p| p.0));
             let entry = wanted.entry((sample.process, sample.thread, sample.sample)).or_insert_with(|| {
@@ -215,13 +217,13 @@ impl<'a> Chosen<'a> {
                 }
                 Wanted { before, loads: sum, ranges: Vec::new() }
             });
-            entry.ranges.push((range, bucket));
+            entry.ranges.push((range, bucket, column));
         };
-        for (bucket, extent) in extents.iter().enumerate() {
+        for (extent, bucket, column) in extents {
             match extent {
-                Extent::Samples(list) => list.iter().for_each(|&s| want(s, 0..u64::MAX, bucket as u32)),
-                Extent::Loads(sample, range) => want(*sample, range.clone(), bucket as u32),
-                Extent::Parts(parts) => parts.iter().filter(|p| !p.1.is_empty()).for_each(|(s, r)| want(*s, r.clone(), bucket as u32)),
+                Extent::Samples(list) => list.iter().for_each(|&s| want(s, 0..u64::MAX, bucket, column)),
+                Extent::Loads(sample, range) => want(*sample, range.clone(), bucket, column),
+                Extent::Parts(parts) => parts.iter().filter(|p| !p.1.is_empty()).for_each(|(s, r)| want(*s, r.clone(), bucket, column)),
             }
         }
         pieces.sort_unstable();
@@ -255,7 +257,7 @@ impl Chosen<'_> {
             let first = wanted.before.get(&number).copied().unwrap_or(0);
             let length = run.loads.len() as u64;
             let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
-            for (range, bucket) in &wanted.ranges {
+            for (range, bucket, column) in &wanted.ranges {
                 // Loads of the sample → loads of the run.
                 let from = range.start.saturating_sub(first).min(length);
                 let to = range.end.saturating_sub(first).min(length);
@@ -272,7 +274,7 @@ impl Chosen<'_> {
                 let mut part = run.clone();
                 part.loads = run.loads.start + from as usize..run.loads.start + to.max(from) as usize;
                 part.stores = first_store..end_store.max(first_store);
-                part.bucket = *bucket;
+                (part.bucket, part.column) = (*bucket, *column);
                 runs.push(part);
             }
         }
@@ -283,7 +285,7 @@ impl Chosen<'_> {
 
 /// The footprint of the interval that samples stand for.
 fn estimated(marks: &Incidence, samples: &[SampleInfo], list: &[usize], counts: &Counts, rho: f64) -> Estimate {
-    let chosen: HashSet<u32> = list.iter().map(|&s| samples[s].sample).collect();
+    let chosen: HashSet<u32, Mixed> = list.iter().map(|&s| samples[s].sample).collect();
     let blocks = Blocks::chosen(marks, 0, |m| chosen.contains(&m.sample));
     footprint(&blocks.blocks, Design::new(rho, list.len() as u64), marks.scale(), counts.footprint)
 }
@@ -346,7 +348,24 @@ fn worst(children: &mut [Node]) -> Option<usize> {
     })
 }
 
-/// Builds the tree. `samples` is the list of all samples, `whole` and `functions` the counts of the run.
+/// Whether each of the extents is so many columns of a heat map.
+fn aligned(extents: &[Extent], columns: &[Extent]) -> bool {
+    let per = columns.len() / extents.len().max(1);
+    per > 0
+        && columns.len() == per * extents.len()
+        && extents.iter().zip(columns.chunks(per)).all(|(extent, columns)| match extent {
+            Extent::Samples(list) => list.iter().copied().eq(columns.iter().flat_map(Extent::samples)),
+            Extent::Loads(sample, range) => {
+                let part = |e: &Extent| if let Extent::Parts(parts) = e { parts.first().filter(|p| parts.len() == 1 && p.0 == *sample).map(|p| p.1.clone()) } else { None };
+                let parts: Option<Vec<std::ops::Range<u64>>> = columns.iter().map(part).collect();
+                parts.is_some_and(|p| p[0].start == range.start && p[per - 1].end == range.end)
+            }
+            Extent::Parts(_) => false,
+        })
+}
+
+/// Builds the tree, and the heat map by the same pass where that can be. `samples` is the list of all samples, `whole` and `functions` the counts of the run.
+#[allow(clippy::too_many_arguments, reason = "what the pass before has found, and two plans")]
 pub fn zoom(
     source: &dyn Source,
     options: Options,
@@ -355,13 +374,15 @@ pub fn zoom(
     (whole, functions): (&Counts, &[Counts]),
     rho: Option<f64>,
     look: &Look,
-) -> TimeZoom {
+    mut heat: Option<heat::Plan>,
+) -> (TimeZoom, Option<heat::HeatMap>) {
+    let mut map = None;
     let all = whole.accesses + whole.implied;
     let mut extent = Extent::Samples(by_time(samples, look));
     let options = Options { blocks: false, windows: false, samples: false, incidence: false, ..options };
     // A part of the run has its own counts.
     let part = (look.from_ns.is_some() || look.to_ns.is_some()).then(|| {
-        let chosen = Chosen::new(source, samples, std::slice::from_ref(&extent));
+        let chosen = Chosen::new(source, samples, std::iter::once((&extent, 0, 0)));
         analyse(&chosen, options, &|_| ()).buckets.first().map(|b| bucket_counts(b, code)).unwrap_or_default()
     });
     let (whole, functions) = part.as_ref().map_or((whole, functions), |p| (&p.0, &p.1[..]));
@@ -377,8 +398,19 @@ pub fn zoom(
         if extents.is_empty() {
             break;
         }
-        let chosen = Chosen::new(source, samples, &extents);
-        let outcome = analyse(&chosen, options, &|_| ());
+        let outcome = match heat.take() {
+            Some(plan) if aligned(&extents, plan.extents()) => {
+                let per = plan.extents().len() / extents.len();
+                let parts = plan.extents().iter().enumerate().map(|(c, e)| (e, (c / per) as u32, c as u32));
+                let outcome = analyse_with(&Chosen::new(source, samples, parts), options, plan.aids(), &|_| ());
+                map = Some(plan.fill(&outcome));
+                outcome
+            }
+            plan => {
+                map = map.or_else(|| plan.map(|p| p.count(source, options, samples)));
+                analyse_with(&Chosen::new(source, samples, extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0))), options, Aids::default(), &|_| ())
+            }
+        };
         let counted: Vec<(Counts, Vec<Counts>)> = extents
             .iter()
             .enumerate()
@@ -397,7 +429,9 @@ pub fn zoom(
         path.push(at.id.clone());
         extent = extents[next].clone();
     }
-    TimeZoom { fanout: FANOUT, path, root }
+    // Too little to divide, but for columns.
+    let map = map.or_else(|| heat.map(|p| p.count(source, options, samples)));
+    (TimeZoom { fanout: FANOUT, path, root }, map)
 }
 
 #[cfg(test)]
