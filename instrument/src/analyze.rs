@@ -77,7 +77,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
             graph.blocks[b.0 as usize].external_entry = true;
         }
     }
-    let blind = is_blind(&graph, &uses, &found, !info.words.is_empty());
+    let blind = is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses: &uses, accesses: &accesses, stores: options.stores })
@@ -128,23 +128,28 @@ pub fn recover(
     if !insns.iter().any(is_indirect_jump) {
         return (Graph::build(insns, range, &with_words(&|_| false), &[]), Vec::new());
     }
-    let mut jumps: Vec<KnownJump> = Vec::new();
-    let mut current = with_words(&|_| true);
-    for _ in 0..ROUNDS {
-        let graph = Graph::build(insns, range, &current, &jumps);
-        let found = tables::find(&graph, range, input, factory);
-        let new_jumps = known_jumps(&graph, range, &found);
-        let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
-        let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
-        if new.suspected == current.suspected && new_jumps == jumps {
-            return (graph, found);
+    for hopeful in [true, false] {
+        let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
+        for _ in 0..ROUNDS {
+            let graph = Graph::build(insns, range, &current, &jumps);
+            let found = tables::find(&graph, range, input, factory, hopeful);
+            let new_jumps = known_jumps(&graph, range, &found);
+            let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
+            let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
+            if new.suspected == current.suspected && new_jumps == jumps {
+                // A way that nothing reaches is none only if no jump leads who knows where.
+                if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
+                    break;
+                }
+                return (graph, found);
+            }
+            (jumps, current) = (new_jumps, new);
         }
-        (jumps, current) = (new_jumps, new);
     }
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
-    let graph = Graph::build(insns, range, &all, &jumps);
-    let mut found = tables::find(&graph, range, input, factory);
+    let graph = Graph::build(insns, range, &all, &[]);
+    let mut found = tables::find(&graph, range, input, factory, false);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
     (Graph::build(insns, range, &all, &jumps), found)
@@ -219,18 +224,19 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all
 }
 
-/// Whether there is an indirect jump whose targets nothing is known of. A target that is read from memory whole is known by the word there, where
-/// it is inside the function at all; one that is computed comes from a table that was not found.
-fn is_blind(graph: &Graph, uses: &[RegUse], found: &[Found], words: bool) -> bool {
+/// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A target that is read from memory whole is
+/// known by the word there, where it is inside the function at all; one that is computed comes from a table.
+fn is_blind(graph: &Graph, enough: impl Fn(&Found) -> bool, found: &[Found], words: bool, factory: &mut InstructionInfoFactory) -> bool {
     graph.blocks.iter().any(|block| {
         let jump = block.insns.end as usize - 1;
-        if !is_indirect_jump(&graph.insns[jump]) || found.iter().any(|t| t.jump == jump && !t.targets.is_empty()) {
+        if !is_indirect_jump(&graph.insns[jump]) || found.iter().any(|t| t.jump == jump && enough(t)) {
             return false;
         }
         let Some(target) = gpr(graph.insns[jump].inst.op0_register()) else { return false };
-        let from = (block.insns.start as usize..jump).rev().find(|&i| uses[i].clobber.contains(target));
-        match from.map(|i| &graph.insns[i].inst) {
-            Some(inst) => inst.mnemonic() != Mnemonic::Mov && inst.mnemonic() != Mnemonic::Pop,
+        let body = &graph.insns[block.insns.start as usize..jump];
+        let maker = body.iter().rev().find(|i| reg_use(registers(factory, &i.inst)).clobber.contains(target));
+        match maker.map(|i| i.inst.mnemonic()) {
+            Some(mnemonic) => !matches!(mnemonic, Mnemonic::Mov | Mnemonic::Pop),
             None => !words,
         }
     })

@@ -3,6 +3,7 @@
 //! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
 //! them.
 
+use crate::handlers::imports::Imports;
 use crate::annotate::{self, Entry, Strings};
 use crate::elf::read::{Elf, R_IRELATIVE, R_RELATIVE};
 use crate::elf::write::{self, Image, assemble};
@@ -73,7 +74,7 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     let symbols = symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size });
     let restartable = elf.restartable();
     let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
-    Input {
+    let mut input = Input {
         segments: segments.collect(),
         unwind: unwind.ranges(),
         symbols: symbols.collect(),
@@ -86,7 +87,10 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
         hook_calls: false,
         entry: elf.entry,
         exec_ranges,
-    }
+        no_return: Default::default(),
+    };
+    input.no_return = Imports::read(elf, &input).no_return();
+    input
 }
 
 /// A function's outcome.

@@ -67,8 +67,10 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
     insn.inst.flow_control() == FlowControl::IndirectBranch
 }
 
-/// Looks at every indirect jump of the graph.
-pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory) -> Vec<Found> {
+/// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the graph is are left out. A loop around a switch is
+/// closed by the switch's own cases, so that its way back is reached only once the table is found. What is found so must be
+/// found again in the graph that has its targets.
+pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, hopeful: bool) -> Vec<Found> {
     let mut found = Vec::new();
     let mut constants = None;
     for (b, block) in graph.blocks.iter().enumerate() {
@@ -82,7 +84,7 @@ pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut Inst
         }
         // The table's address may be in a register since long before.
         let constants = constants.get_or_insert_with(|| Constants::find(graph, input, factory));
-        found.extend(examine(graph, b, range, input, factory, Some(constants)).or(here));
+        found.extend(examine(graph, b, range, input, factory, Some((constants, hopeful))).or(here));
     }
     found
 }
@@ -91,19 +93,26 @@ pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut Inst
 /// unknown, paths are missing, and what an index is at first would be taken for what it always is.
 struct Constants {
     at_block: Vec<Option<[Option<u64>; 16]>>,
+    /// Control gets to the end of the block (not if it calls a function that does not return).
+    passed: Vec<bool>,
 }
 
 impl Constants {
     fn find(graph: &Graph, input: &Input, factory: &mut InstructionInfoFactory) -> Constants {
         let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(registers(factory, &i.inst))).collect();
         let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
+        let mut passed = vec![false; at_block.len()];
         let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
         while let Some(b) = work.pop() {
             let Some(mut state) = at_block[b] else { continue };
             let range = graph.blocks[b].insns.clone();
+            if range.clone().any(|i| ends_there(input, &graph.insns[i as usize])) {
+                continue;
+            }
             for i in range.start as usize..range.end as usize {
                 constant_step(&graph.insns[i], &uses[i], &mut state);
             }
+            passed[b] = true;
             for s in &graph.blocks[b].succs {
                 let to = &mut at_block[s.0 as usize];
                 let merged = match to {
@@ -119,7 +128,7 @@ impl Constants {
         // (A file that is linked at zero has its headers where small numbers point to.)
         let address = |c: &u64| *c >= 0x1000 && input.segment_at(*c).is_some();
         at_block.iter_mut().flatten().flatten().for_each(|c| *c = c.filter(address));
-        Constants { at_block }
+        Constants { at_block, passed }
     }
 
     fn preset(&self, block: usize, machine: &mut Machine) {
@@ -128,6 +137,15 @@ impl Constants {
                 machine.preset(Gpr(r as u8), *c);
             }
         }
+    }
+}
+
+/// Whether the instruction calls a function that does not return.
+fn ends_there(input: &Input, insn: &Insn) -> bool {
+    match insn.inst.flow_control() {
+        FlowControl::Call => crate::disasm::direct_target(&insn.inst).is_some_and(|t| input.no_return.contains(&t)),
+        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => input.no_return.contains(&insn.inst.ip_rel_memory_address()),
+        _ => false,
     }
 }
 
@@ -163,9 +181,11 @@ fn examine(
     range: &Range<u64>,
     input: &Input,
     factory: &mut InstructionInfoFactory,
-    constants: Option<&Constants>,
+    constants: Option<(&Constants, bool)>,
 ) -> Option<Found> {
-    let mut search = Search { graph, factory, constants, jump: graph.blocks[b].insns.end as usize - 1, budget: PATHS };
+    let hopeful = constants.is_some_and(|c| c.1);
+    let constants = constants.map(|c| c.0);
+    let mut search = Search { graph, factory, constants, hopeful, jump: graph.blocks[b].insns.end as usize - 1, budget: PATHS };
     let (shape, count) = search.explore(&mut vec![b])?;
     Some(read_table(graph, range, input, search.jump, &shape, count, search.factory, graph.blocks[b].insns.start as usize))
 }
@@ -175,6 +195,8 @@ struct Search<'s> {
     graph: &'s Graph,
     factory: &'s mut InstructionInfoFactory,
     constants: Option<&'s Constants>,
+    /// See [`find`].
+    hopeful: bool,
     jump: usize,
     budget: u32,
 }
@@ -206,21 +228,27 @@ impl Search<'_> {
     fn decide(&mut self, chain: &mut Vec<usize>) -> Option<(Shape, Option<u64>)> {
         self.budget = self.budget.checked_sub(1)?;
         let here = self.run(chain);
-        if let Some((_, Some(_))) = here {
+        // That an index is a byte bounds it as well, but a compare further up may do better.
+        if let Some((_, Some(count))) = here
+            && count != 1 << 8
+            && count != 1 << 16
+        {
             return here;
         }
         let graph = self.graph;
         let top = *chain.last()?;
-        let preds = &graph.blocks[top].preds;
-        if graph.blocks[top].external_entry || chain.len() >= CHAIN || preds.len() < 2 || preds.len() > MOST_WAYS {
+        let reached = |b: usize| !self.hopeful || self.constants.is_none_or(|c| c.passed[b]);
+        let preds: Vec<usize> = graph.blocks[top].preds.iter().map(|p| p.0 as usize).filter(|&p| reached(p)).collect();
+        let one = preds.len() == 1 && graph.blocks[top].preds.len() > 1;
+        if graph.blocks[top].external_entry || chain.len() >= CHAIN || preds.len() < 2 && !one || preds.len() > MOST_WAYS {
             return here;
         }
         let mut all: Option<(Shape, Option<u64>)> = None;
         for pred in preds {
-            if chain.contains(&(pred.0 as usize)) {
+            if chain.contains(&pred) {
                 return here;
             }
-            chain.push(pred.0 as usize);
+            chain.push(pred);
             let way = self.explore(chain);
             chain.pop();
             let Some((shape, Some(count))) = way else { return here };

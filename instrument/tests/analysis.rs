@@ -74,6 +74,25 @@ fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
 }
 
 #[test]
+fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
+    let all = functions(&build("gcc", &[], "again.s"), FLAVOUR_SOFT);
+    let options = &all["options"];
+    let table = options.tables.first().expect("a copied table");
+    assert_eq!((table.targets.len(), options.landings.len()), (4, 0), "{:x?}", options.landings);
+    // Without the knowledge that `exit` does not return, the table's register is lost on the way.
+    let data = build("gcc", &[], "again.s");
+    let elf = Elf::parse(&data).unwrap();
+    let tables = Tables::read(&elf).unwrap();
+    let mut input = analysis_input(&elf, &tables);
+    assert!(!input.no_return.is_empty());
+    input.no_return.clear();
+    let program = discover(&input, &Options::new(FLAVOUR_SOFT));
+    let function = program.functions.iter().find(|f| f.name == "options").unwrap();
+    let blindly = analyze(&input, &program, FunctionId(function.id.0), &Options::new(FLAVOUR_SOFT)).unwrap();
+    assert!(blindly.tables.is_empty() && blindly.blind);
+}
+
+#[test]
 fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
     let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
     let unseen = &all["unseen"];

@@ -58,6 +58,7 @@ pub fn step(dir: &Path, watch: &Watch, program: &Path, flags: &[&str], command: 
     std::fs::write(&watch_file, watch.to_text())?;
     let mut stepper = Command::new(tools::binary("mgz-stepper"));
     stepper.arg(&watch_file).arg(&events).arg(program).args(flags).arg("--").arg(command.get_program()).args(command.get_args());
+    stepper.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = tools::run(&mut stepper, LIMIT)?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(text.contains("mgz-stepper: status"), "the stepper failed: {text}");

@@ -70,6 +70,11 @@ impl Imports {
         }
     }
 
+    /// Through what functions are called that do not return.
+    pub fn no_return(&self) -> std::collections::HashSet<u64> {
+        self.slots.iter().chain(&self.stubs).filter(|(_, name)| does_not_return(name)).map(|(at, _)| *at).collect()
+    }
+
     /// The imported function that an instruction calls or jumps to.
     pub fn callee(&self, inst: &Instruction) -> Option<&str> {
         let found = match inst.flow_control() {
@@ -79,4 +84,16 @@ impl Imports {
         };
         found.map(String::as_str)
     }
+}
+
+/// Functions of the C and C++ libraries that never return to their caller.
+fn does_not_return(name: &str) -> bool {
+    const NAMES: [&str; 26] = [
+        "exit", "_exit", "_Exit", "quick_exit", "abort", "pthread_exit", "thrd_exit", "__stack_chk_fail", "__chk_fail", "__assert_fail", "__assert_perror_fail", "__assert", "longjmp", "_longjmp",
+        "siglongjmp", "__longjmp_chk", "err", "errx", "verr", "verrx", "_Unwind_Resume", "__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_throw_bad_array_new_length", "_ZSt9terminatev",
+    ];
+    let name = name.split('@').next().unwrap_or(name);
+    // std::__throw_length_error(char const*) and its like.
+    let throws = name.strip_prefix("_ZSt").is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with("__throw_"));
+    throws || NAMES.contains(&name)
 }

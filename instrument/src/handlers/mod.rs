@@ -19,7 +19,7 @@
 //! `syscall()` counts if it is a constant.
 
 mod follow;
-mod imports;
+pub(crate) mod imports;
 mod state;
 
 use crate::analyze::recover;
