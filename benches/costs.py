@@ -4,6 +4,11 @@ from inline_ideal import Rewriter
 from measure import Failed, geometric_mean, in_turns, ratio, run
 
 
+def few(session):
+    """Turns of what takes long and differs little."""
+    return min(session.turns, 3)
+
+
 def against_ideal(session, kernel, legal, seconds):
     """The PT flavour without tracing beside the original and the inline ideal; CPU times. See inline_ideal.py for the two forms."""
     assembly = session.path(kernel.name + ".s")
@@ -63,7 +68,7 @@ def recorded(session, subjects, mode, seconds, options=()):
             return result
 
         try:
-            times = in_turns({"original": lambda subject=subject, size=size: subject.original(size), mode: record}, session.turns)
+            times = in_turns({"original": lambda subject=subject, size=size: subject.original(size), mode: record}, few(session) if mode == "full" else session.turns)
         except (Failed, OSError, ValueError) as error:
             session.fail(name, error)
             continue
@@ -103,7 +108,7 @@ def conversion(session, subjects, seconds):
             return result
 
         try:
-            times = in_turns({"spill": lambda record=record: record("--keep-spill"), "converted": record}, min(session.turns, 3))
+            times = in_turns({"spill": lambda record=record: record("--keep-spill"), "converted": record}, few(session))
         except (Failed, OSError, ValueError) as error:
             session.fail(name, error)
             continue

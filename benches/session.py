@@ -101,7 +101,7 @@ class Session:
                  f"governor {m['governor']}, load {m['load_average_at_start']:.2f}, {m['gcc']}, {m['valgrind']}")
         if m["load_average_at_start"] > 0.5:
             self.say("NOTE: the machine was not idle when this began; wall times are too high.")
-        self.say(f"{self.turns} turns each")
+        self.say(f"{self.turns} turns each; {min(self.turns, 3)} of full and conversion")
         try:
             prepare()
         except Failed as error:
