@@ -32,7 +32,8 @@ fn main() {
     let runtime = here.join("runtime");
     let exports = runtime.join("exports.map");
     let schema = here.join("../annotations-schema/src");
-    for path in [runtime.join("src"), exports.clone(), schema.join("abi.rs"), schema.join("addrmap.rs")] {
+    let heap_exports = runtime.join("exports-heap.map");
+    for path in [runtime.join("src"), exports.clone(), heap_exports.clone(), schema.join("abi.rs"), schema.join("addrmap.rs")] {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     println!("cargo:rerun-if-env-changed=CC");
@@ -48,6 +49,8 @@ fn main() {
     run("compiling the runtime", &mut rustc);
 
     link(&archive, &exports, &out.join("libmgz_runtime.so"));
+    // The same with the allocator's functions, for `--heap`.
+    link(&archive, &heap_exports, &out.join("libmgz_runtime_heap.so"));
 }
 
 fn link(archive: &Path, exports: &Path, output: &Path) {

@@ -195,6 +195,16 @@ impl Arena {
         Ok(arena)
     }
 
+    /// Where traced processes find the log of heap blocks. To be told before the first one starts.
+    pub fn set_heap(&self, path: &str) {
+        let mut bytes = [0u8; 64];
+        // The last byte stays zero.
+        let length = path.len().min(bytes.len() - 1);
+        bytes[..length].copy_from_slice(&path.as_bytes()[..length]);
+        // SAFETY: the field lies in the mapping, and no process has it yet.
+        unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
+    }
+
     /// The path by which traced processes open this memory.
     pub fn path(&self) -> String {
         fd_path(&self.fd)

@@ -8,6 +8,7 @@
 use crate::arena::{Arena, MAX_WINDOW, Row, Settings};
 use crate::child;
 use crate::drain::{Drainer, KnownProcess, Tally};
+use crate::heap::{Collector, Heap};
 use crate::runtime_image::RuntimeImage;
 use crate::shared::{MAX_MODULES, count};
 use crate::signals::{FileSizesLifted, Signals};
@@ -77,6 +78,8 @@ pub struct RunOptions {
     pub no_aslr: bool,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
+    /// Log heap blocks.
+    pub heap: bool,
 }
 
 /// How the program ended.
@@ -160,6 +163,8 @@ pub struct RunOutcome {
     pub spill_bytes: u64,
     /// Whether the recorder was asked to end (Ctrl-C, SIGTERM, …).
     pub interrupted: bool,
+    /// Heap blocks, if they were logged.
+    pub heap: Option<Heap>,
 }
 
 /// Why a program could not be run.
@@ -245,14 +250,21 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
     let signals = Signals::install().map_err(own("setting up signals"))?;
     let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
     let arena = Arena::new(settings).map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
-    let image = RuntimeImage::new().map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+    let image = RuntimeImage::new(options.heap).map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+    let collector = options.heap.then(Collector::new).transpose().map_err(own("making the log of heap blocks"))?;
+    if let Some(collector) = &collector {
+        arena.set_heap(&collector.path());
+    }
     drop(lifted);
     let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
     let child = start(options, &image, &arena, &signals)?;
     let crew = Crew::default();
     let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
-    let (status, wall) = std::thread::scope(|scope| {
+    let over = AtomicBool::new(false);
+    let (status, wall, heap) = std::thread::scope(|scope| {
+        let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
+        let end_of_heap = Set(&over);
         let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
         for number in 0..workers {
             let (crew, drainer, arena) = (&crew, &drainer, &arena);
@@ -265,7 +277,9 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         let wall = began.elapsed();
         let status = result.map_err(own("waiting for the program"))?;
         session.wind_up(status.0, status.1, on_event);
-        Ok((status.1, wall))
+        drop(end_of_heap);
+        let heap = heap.map(|h| h.join().map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked"))));
+        Ok((status.1, wall, heap.transpose()?))
     })?;
     let Session { modules, mut problems, .. } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
@@ -299,6 +313,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         spill_done: tally.last_write.map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
         spill_bytes: tally.bytes,
         interrupted,
+        heap,
     })
 }
 
@@ -467,6 +482,15 @@ impl Crew {
                 let _ = self.help.wait_timeout(sleepers, NAP);
             }
         }
+    }
+}
+
+/// Sets a flag when it is dropped.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

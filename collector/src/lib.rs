@@ -26,6 +26,9 @@ pub mod pt;
 pub mod record;
 pub mod runtime_image;
 pub mod static_image;
+pub mod heap;
+#[path = "../runtime/src/heaplog.rs"]
+pub mod heaplog;
 #[path = "../runtime/src/shared.rs"]
 pub mod shared;
 pub mod signals;

@@ -7,16 +7,19 @@ use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOpti
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
+use crate::heap::{Heap, names::Names};
+use crate::objects::write::Blocks;
 use crate::objects::{self, Objects};
 use crate::probe;
 use crate::shared;
 use crate::summary;
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
+use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Why nothing (or not everything) was recorded, with the exit status.
@@ -106,6 +109,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
+        heap: cli.heap,
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -126,7 +130,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         }
     };
     session.ended(&outcome);
-    session.write_objects();
+    session.write_objects(outcome.heap.as_ref());
     session.convert(cli);
     let written = session.finish();
     if mode_name != "off" {
@@ -251,7 +255,7 @@ impl Session {
     }
 
     /// Writes what is known of data objects. Where that fails, a sentence says so.
-    fn write_objects(&mut self) {
+    fn write_objects(&mut self, heap: Option<&Heap>) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
         let mut modules = Vec::new();
@@ -263,9 +267,40 @@ impl Session {
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
-        if let Err(error) = objects::write::write(self.folder.path(), &instances) {
+        let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
+        if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
             self.problem(format!("{}: data objects could not be written: {error:#}", self.folder.path().display()));
         }
+    }
+
+    /// Heap blocks with the names of their sites; tells what was lost of them.
+    fn name_heap(&mut self, heap: &Heap) -> Blocks {
+        let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
+        for module in &self.manifest.modules {
+            let sidecar = (!module.sidecar.is_empty()).then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()).flatten();
+            maps.insert(module.path.clone().into(), sidecar);
+        }
+        let original = |path: &Path, address: u64| {
+            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
+            map.at_clone(address).map(|(step, _)| step.orig)
+        };
+        let mut names = Names::new(&original);
+        let sites = heap.stacks.iter().map(|s| names.site(s)).collect();
+        for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
+            if n > 0 {
+                *self.manifest.totals.dropped.entry(what.to_owned()).or_default() += n;
+            }
+        }
+        if heap.lost > 0 {
+            self.problem(format!("{} calls of the allocator were not logged: their heap blocks are taken for others or for none", heap.lost));
+        }
+        if heap.forgotten > 0 {
+            self.problem(format!("{} heap blocks were more than are kept: loads of them are of the heap as a whole", heap.forgotten));
+        }
+        if heap.allocations == 0 && heap.lost == 0 {
+            self.problem("no heap blocks were logged: the program brings its own allocator, or is static".into());
+        }
+        Blocks { sites, lives: heap.lives.clone() }
     }
 
     /// Turns the spill files into columns, unless they are to stay.

@@ -11,6 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// The shared object, as `build.rs` made it.
 pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime.so"));
 
+/// The same with the functions of the C library's allocator, for `--heap`.
+pub static RUNTIME_HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime_heap.so"));
+
 /// Length of every path of [`fd_path`], so that the stack of a traced process is laid out the same in
 /// every run.
 const PATH_LENGTH: usize = "/proc/4194304/fd/0123456".len();
@@ -49,10 +52,10 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// Writes the embedded shared object into a new memfd and seals it.
-    pub fn new() -> io::Result<Self> {
+    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears of heap blocks.
+    pub fn new(heap: bool) -> io::Result<Self> {
         let mut file = File::from(memfd(c"mgz-runtime")?);
-        file.write_all(RUNTIME)?;
+        file.write_all(if heap { RUNTIME_HEAP } else { RUNTIME })?;
         seal(&file, libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
         Ok(RuntimeImage { fd: file.into() })
     }
@@ -69,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_image_is_a_shared_object_that_nobody_can_change() {
-        let image = RuntimeImage::new().unwrap();
+        let image = RuntimeImage::new(false).unwrap();
         let path = image.path();
         assert_eq!(path.len(), PATH_LENGTH);
         assert_eq!(std::fs::read(&path).unwrap(), RUNTIME);
@@ -80,8 +83,21 @@ mod tests {
 
     #[test]
     fn the_image_needs_no_library_and_leaves_nothing_undefined() {
+        for image in [RUNTIME, RUNTIME_HEAP] {
+            leaves_nothing_undefined(image);
+        }
+    }
+
+    #[test]
+    fn only_the_image_for_heap_blocks_replaces_the_allocator() {
         use object::{Object, ObjectSymbol};
-        let file = object::File::parse(RUNTIME).unwrap();
+        let exports = |image: &[u8]| object::File::parse(image).unwrap().dynamic_symbols().any(|s| s.is_definition() && s.name() == Ok("malloc"));
+        assert!(exports(RUNTIME_HEAP) && !exports(RUNTIME));
+    }
+
+    fn leaves_nothing_undefined(image: &[u8]) {
+        use object::{Object, ObjectSymbol};
+        let file = object::File::parse(image).unwrap();
         let undefined: Vec<_> = file
             .dynamic_symbols()
             .filter(|s| s.is_undefined() && !s.is_weak() && !s.name_bytes().unwrap_or_default().is_empty())

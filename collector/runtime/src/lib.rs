@@ -23,6 +23,7 @@ pub mod abi;
 pub mod ahead;
 pub mod code;
 pub mod context;
+pub mod heaplog;
 pub mod shared;
 
 // Only the pure parts are compiled into the unit tests: the rest replaces functions of the C library.
@@ -35,6 +36,8 @@ pub mod exec;
 pub mod freestanding;
 #[cfg(not(test))]
 pub mod guard;
+#[cfg(all(not(test), mgz_cdylib))]
+pub mod heap;
 #[cfg(not(test))]
 pub mod hooks;
 #[cfg(all(not(test), mgz_cdylib))]

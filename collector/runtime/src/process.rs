@@ -92,6 +92,9 @@ pub unsafe fn attach(envp: *mut *mut u8) -> bool {
     }
     OWNER.store(sys::getpid(), Ordering::Relaxed);
     HEADER.store(header, Ordering::Release);
+    // SAFETY: mapped above.
+    #[cfg(mgz_cdylib)]
+    crate::heap::attach(unsafe { &*header });
     true
 }
 

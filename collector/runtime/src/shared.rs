@@ -166,6 +166,8 @@ pub struct Header {
     pub places: u32,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
+    /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
+    pub heap_path: [u8; 64],
 }
 
 /// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`abi::STATIC_*`).

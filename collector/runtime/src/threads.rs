@@ -237,6 +237,10 @@ pub unsafe extern "C" fn fork() -> i32 {
     let Some(real) = next!(c"fork", unsafe extern "C" fn() -> i32) else { return fail(38) };
     // SAFETY: the C library's function.
     let child = unsafe { real() };
+    #[cfg(mgz_cdylib)]
+    if child == 0 {
+        crate::heap::forked();
+    }
     if child == 0
         && crate::trigger::signal() != 0
         && let Some(ring) = thread::current()

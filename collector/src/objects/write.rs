@@ -1,6 +1,8 @@
 //! `objects.parquet` out: one row per instance.
 
 use super::{Instance, OBJECTS, Object};
+use crate::heap::lives::Life;
+use crate::heap::names::Site;
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
@@ -11,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Columns and their types.
-const COLUMNS: [(&str, DataType); 11] = [
+const COLUMNS: [(&str, DataType); 12] = [
     ("process", DataType::UInt32),
     ("object", DataType::UInt64),
     ("kind", DataType::Utf8),
@@ -23,12 +25,34 @@ const COLUMNS: [(&str, DataType); 11] = [
     ("bytes", DataType::UInt64),
     ("begin_ns", DataType::UInt64),
     ("end_ns", DataType::UInt64),
+    ("times", DataType::UInt64),
 ];
 
-/// Writes the file into a trace folder, mode 0600. Nothing is written where there are no instances.
-pub fn write(folder: &Path, list: &[Instance]) -> anyhow::Result<()> {
+/// Heap blocks, and the names of their allocation sites.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// By number of the call stack.
+    pub sites: Vec<Site>,
+    /// Who lived where.
+    pub lives: Vec<Life>,
+}
+
+/// Rows that are written at once.
+const BATCH: usize = 1 << 16;
+
+/// A row.
+struct Row<'a> {
+    instance: [u64; 4],
+    process: u32,
+    number: u64,
+    texts: [&'a str; 5],
+    times: u64,
+}
+
+/// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
+pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    if list.is_empty() {
+    if list.is_empty() && heap.lives.is_empty() {
         return Ok(());
     }
     let mut numbers: BTreeMap<&Object, u64> = BTreeMap::new();
@@ -36,32 +60,53 @@ pub fn write(folder: &Path, list: &[Instance]) -> anyhow::Result<()> {
         let next = numbers.len() as u64 + 1;
         numbers.entry(&instance.object).or_insert(next);
     }
-    let u64s = |of: &dyn Fn(&Instance) -> u64| Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
-    let texts = |of: &dyn Fn(&Object) -> String| Arc::new(list.iter().map(|i| Some(of(&i.object))).collect::<StringArray>()) as ArrayRef;
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(list.iter().map(|i| i.process).collect::<UInt32Array>()),
-        u64s(&|i| numbers[&i.object]),
-        texts(&|o| o.kind.name().to_owned()),
-        texts(&|o| o.name.clone()),
-        texts(&|o| o.of_type.clone()),
-        texts(&|o| o.module.clone()),
-        texts(&|_| String::new()),
-        u64s(&|i| i.start),
-        u64s(&|i| i.bytes),
-        u64s(&|i| i.begin_ns),
-        u64s(&|i| i.end_ns),
-    ];
+    // Stacks that differ only in what has no name are one site.
+    let mut sites: BTreeMap<&Site, u64> = BTreeMap::new();
+    for site in &heap.sites {
+        let next = (numbers.len() + sites.len()) as u64 + 1;
+        sites.entry(site).or_insert(next);
+    }
+    let known = list.iter().map(|i| Row {
+        instance: [i.start, i.bytes, i.begin_ns, i.end_ns],
+        process: i.process,
+        number: numbers[&i.object],
+        texts: [i.object.kind.name(), &i.object.name, &i.object.of_type, &i.object.module, ""],
+        times: 1,
+    });
+    let nameless = Site::default();
+    let blocks = heap.lives.iter().map(|l| {
+        let site = heap.sites.get(l.stack as usize).unwrap_or(&nameless);
+        Row {
+            instance: [l.start, l.bytes, l.begin_ns, l.end_ns],
+            process: l.pid,
+            number: sites.get(site).copied().unwrap_or(0),
+            texts: ["heap", &site.name, "", "", &site.stack],
+            times: l.times,
+        }
+    });
     let fields: Vec<Field> = COLUMNS.iter().map(|(name, kind)| Field::new(*name, kind.clone(), false)).collect();
     let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
     let temporary = folder.join("objects.parquet.tmp");
     let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).build();
-    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
-    writer.write(&batch)?;
+    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))?;
+    let mut rows = known.chain(blocks).peekable();
+    while rows.peek().is_some() {
+        let batch: Vec<Row<'_>> = rows.by_ref().take(BATCH).collect();
+        writer.write(&RecordBatch::try_new(schema.clone(), columns(&batch))?)?;
+    }
     writer.close()?;
     std::fs::rename(&temporary, folder.join(OBJECTS))?;
     Ok(())
+}
+
+fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
+    let u64s = |of: &dyn Fn(&Row<'_>) -> u64| Arc::new(rows.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(rows.iter().map(|r| r.process).collect::<UInt32Array>()), u64s(&|r| r.number)];
+    columns.extend((0..5).map(|t| Arc::new(rows.iter().map(|r| Some(r.texts[t])).collect::<StringArray>()) as ArrayRef));
+    columns.extend((0..4).map(|k| u64s(&|r| r.instance[k])));
+    columns.push(u64s(&|r| r.times));
+    columns
 }
 
 #[cfg(test)]
@@ -75,16 +120,22 @@ mod tests {
     #[test]
     fn rows_of_one_object_share_its_number() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &[]).unwrap();
+        write(dir.path(), &[], &Blocks::default()).unwrap();
         assert!(!dir.path().join(OBJECTS).exists());
         let object = |name: &str| Object { kind: Kind::Global, name: name.into(), of_type: "int".into(), module: "a".into() };
         let instance = |process, start, object| Instance { process, start, bytes: 4, begin_ns: 0, end_ns: u64::MAX, object };
-        write(dir.path(), &[instance(1, 16, object("x")), instance(1, 32, object("y")), instance(2, 16, object("x"))]).unwrap();
+        let site = |name: &str| Site { name: name.into(), stack: format!("malloc < {name}") };
+        let life = |start, stack| Life { pid: 1, stack, start, bytes: 8, begin_ns: 3, end_ns: 4, times: 2 };
+        let heap = Blocks { sites: vec![site("f"), site("g"), site("f")], lives: vec![life(64, 0), life(72, 1), life(80, 2)] };
+        write(dir.path(), &[instance(1, 16, object("x")), instance(1, 32, object("y")), instance(2, 16, object("x"))], &heap).unwrap();
         let file = std::fs::File::open(dir.path().join(OBJECTS)).unwrap();
         let batch = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap().next().unwrap().unwrap();
         let numbers: Vec<u64> = batch.column_by_name("object").unwrap().as_primitive::<UInt64Type>().values().to_vec();
         assert_eq!((numbers[0] == numbers[2], numbers[0] == numbers[1], numbers.contains(&0)), (true, false, false));
         assert_eq!(batch.column_by_name("name").unwrap().as_string::<i32>().value(1), "y");
-        assert_eq!(batch.num_columns(), 11);
+        assert_eq!(batch.num_columns(), 12);
+        assert_eq!((numbers[3] == numbers[5], numbers[3] == numbers[4], numbers[..3].contains(&numbers[3])), (true, false, false));
+        assert_eq!(batch.column_by_name("stack").unwrap().as_string::<i32>().value(4), "malloc < g");
+        assert_eq!(batch.column_by_name("times").unwrap().as_primitive::<UInt64Type>().values(), &[1, 1, 1, 2, 2, 2]);
     }
 }

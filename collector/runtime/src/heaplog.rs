@@ -1,0 +1,83 @@
+//! The log of heap blocks: a ring in memory that the recorder and the traced processes share (a memfd of its own).
+//!
+//! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
+//!
+//! The ring has [`UNITS`] units of 64 bytes. A process claims as many units as it needs by moving [`Head::head`], writes them, and says that they
+//! are complete by storing [`tag`] of the position into the first unit's first word. The recorder reads them in order and moves [`Head::tail`]. A process that
+//! dies in between leaves units without a tag, which the recorder passes over one by one after a while. Units of the lap before have other tags.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the file.
+pub const MAGIC: u64 = 0x3150_4145_485a_474d;
+/// Bytes of a unit.
+pub const UNIT: usize = 64;
+/// Units of the ring.
+pub const UNITS: usize = 1 << 20;
+/// Bytes before the first unit.
+pub const HEAD_BYTES: usize = 4096;
+/// Bytes of the file.
+pub const FILE_BYTES: usize = HEAD_BYTES + UNITS * UNIT;
+/// Bytes of stack that are copied, at most.
+pub const STACK: usize = 1024;
+
+/// A process has begun or has executed a new program: what it had is gone.
+pub const BEGIN: u32 = 1;
+/// A process was forked by [`Event::address`]: it has what that one had.
+pub const FORK: u32 = 2;
+/// A block was allocated.
+pub const ALLOC: u32 = 3;
+/// A block was freed.
+pub const FREE: u32 = 4;
+
+/// Start of the file.
+#[repr(C)]
+pub struct Head {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// Units that were claimed since the beginning.
+    pub head: AtomicU64,
+    /// Units that were read.
+    pub tail: AtomicU64,
+    /// Events that found no room for seconds.
+    pub dropped: AtomicU64,
+    /// 1: nothing is to be logged any more.
+    pub over: AtomicU32,
+}
+
+/// What happened: the first unit of a record. `stack` bytes of the stack follow in units of their own.
+#[repr(C)]
+pub struct Event {
+    /// [`tag`] of the position once the record is complete.
+    pub tag: AtomicU64,
+    /// `BEGIN` to `FREE`.
+    pub kind: u32,
+    /// Process.
+    pub pid: u32,
+    /// The processor's time stamp counter.
+    pub tsc: u64,
+    /// The block.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The stack pointer at the allocator's entry: where the return address lies.
+    pub sp: u64,
+    /// The frame pointer there.
+    pub bp: u64,
+    /// Bytes of stack from `sp` on that follow.
+    pub stack: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<Event>() == UNIT && size_of::<Head>() <= HEAD_BYTES);
+
+/// What stands in the first word of the record at a position when it is complete.
+pub const fn tag(position: u64) -> u64 {
+    MAGIC ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Offset in the file of the unit at a position.
+pub const fn offset(position: u64) -> usize {
+    HEAD_BYTES + (position % UNITS as u64) as usize * UNIT
+}

@@ -1,0 +1,119 @@
+//! Blocks over time.
+
+use std::collections::HashMap;
+
+/// Lives that are kept, at most; more are counted only.
+const MOST: usize = 1 << 23;
+
+/// A block, from its allocation to its end. Several that followed one another at the same place, of the same size and from the same stack, are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Process.
+    pub pid: u32,
+    /// Number of the call stack.
+    pub stack: u32,
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// CLOCK_MONOTONIC of the (first) allocation.
+    pub begin_ns: u64,
+    /// CLOCK_MONOTONIC of its (last) end; `u64::MAX` if it did not end.
+    pub end_ns: u64,
+    /// How many blocks it stands for.
+    pub times: u64,
+}
+
+/// All blocks.
+#[derive(Debug, Default)]
+pub struct Lives {
+    lives: Vec<Life>,
+    /// The last life at a place, which may be over.
+    last: HashMap<(u32, u64), u32>,
+    forgotten: u64,
+}
+
+impl Lives {
+    /// A process has begun, or has executed a new program.
+    pub fn begin(&mut self, pid: u32, ns: u64) {
+        let gone: Vec<(u32, u64)> = self.last.keys().filter(|k| k.0 == pid).copied().collect();
+        for key in gone {
+            self.end(key, ns);
+            self.last.remove(&key);
+        }
+    }
+
+    /// A process has everything that its parent has.
+    pub fn fork(&mut self, parent: u32, child: u32, ns: u64) {
+        self.begin(child, ns);
+        let there = self.last.iter().filter(|(k, at)| k.0 == parent && self.lives[**at as usize].end_ns == u64::MAX);
+        let copies: Vec<Life> = there.map(|(_, &at)| Life { pid: child, begin_ns: ns, times: 1, ..self.lives[at as usize] }).collect();
+        copies.into_iter().for_each(|life| self.push(life));
+    }
+
+    /// A block was allocated.
+    pub fn alloc(&mut self, pid: u32, start: u64, bytes: u64, ns: u64, stack: u32) {
+        if let Some(&at) = self.last.get(&(pid, start)) {
+            let before = &mut self.lives[at as usize];
+            // One that was not seen to end has ended all the same.
+            before.end_ns = before.end_ns.min(ns);
+            if (before.bytes, before.stack) == (bytes, stack) {
+                before.end_ns = u64::MAX;
+                before.times += 1;
+                return;
+            }
+        }
+        self.push(Life { pid, stack, start, bytes, begin_ns: ns, end_ns: u64::MAX, times: 1 });
+    }
+
+    fn push(&mut self, life: Life) {
+        if self.lives.len() >= MOST {
+            self.forgotten += 1;
+            self.last.remove(&(life.pid, life.start));
+            return;
+        }
+        self.last.insert((life.pid, life.start), self.lives.len() as u32);
+        self.lives.push(life);
+    }
+
+    /// A block was freed.
+    pub fn free(&mut self, pid: u32, start: u64, ns: u64) {
+        self.end((pid, start), ns);
+    }
+
+    fn end(&mut self, key: (u32, u64), ns: u64) {
+        if let Some(&at) = self.last.get(&key) {
+            let life = &mut self.lives[at as usize];
+            life.end_ns = life.end_ns.min(ns.max(life.begin_ns));
+        }
+    }
+
+    /// All lives, and how many were given up. Blocks of no bytes are nothing that could be loaded.
+    pub fn finish(mut self) -> (Vec<Life>, u64) {
+        self.lives.retain(|l| l.bytes > 0);
+        (self.lives, self.forgotten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_are_used_again_have_lives_of_their_own_unless_nothing_differs() {
+        let mut lives = Lives::default();
+        lives.alloc(1, 0x10, 8, 5, 0);
+        lives.free(1, 0x10, 6);
+        lives.alloc(1, 0x10, 8, 7, 0);
+        lives.free(1, 0x10, 8);
+        lives.alloc(1, 0x10, 8, 9, 1);
+        // Nobody has said that it was freed.
+        lives.alloc(1, 0x10, 16, 11, 1);
+        lives.free(1, 0x99, 12);
+        lives.fork(1, 2, 20);
+        lives.free(1, 0x10, 21);
+        lives.begin(2, 30);
+        let list: Vec<_> = lives.finish().0.iter().map(|l| (l.pid, l.bytes, l.begin_ns, l.end_ns, l.stack, l.times)).collect();
+        assert_eq!(list, [(1, 8, 5, 8, 0, 2), (1, 8, 9, 11, 1, 1), (1, 16, 11, 21, 1, 1), (2, 16, 20, 30, 1, 1)]);
+    }
+}
