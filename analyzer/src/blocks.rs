@@ -170,7 +170,8 @@ mod tests {
         let mut all = BlockTable::new();
         all.merge(a);
         all.merge(b);
-        assert!(start.elapsed() < filling * 10, "{:?} for merging, {filling:?} for filling", start.elapsed());
+        // The machine may be busy with other things meanwhile.
+        assert!(start.elapsed() < filling * 10 + std::time::Duration::from_secs(2), "{:?} for merging, {filling:?} for filling", start.elapsed());
         let entries = all.entries();
         assert_eq!(entries.len(), 700_000);
         assert_eq!(entries.iter().map(|e| e.starts).sum::<u64>(), 900_000);
