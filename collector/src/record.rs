@@ -298,7 +298,7 @@ impl Session {
             self.problem(format!("{} heap blocks were more than are kept: loads of them are of the heap as a whole", heap.forgotten));
         }
         if heap.allocations == 0 && heap.lost == 0 {
-            self.problem("no heap blocks were logged: the program brings its own allocator, or is static".into());
+            self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
         }
         Blocks { sites, lives: heap.lives.clone() }
     }
