@@ -295,6 +295,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         crate::shared::TRIGGER_TIMER => "cpu time (POSIX timers, at the kernel's tick)",
         _ => "",
     };
+    problems.extend(without_trigger(arena.counter(count::THREADS_WITHOUT_TRIGGER)));
     let interrupted = signals.interrupted();
     let tally: Tally = drainer.tally();
     dropped.extend(tally.dropped);
@@ -314,6 +315,15 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         spill_bytes: tally.bytes,
         interrupted,
         heap,
+    })
+}
+
+/// What is to be said of threads that could not be sampled in `burst`.
+fn without_trigger(threads: u64) -> Option<String> {
+    (threads > 0).then(|| {
+        format!(
+            "{threads} threads were not sampled: the kernel refuses both perf_event_open and timers on a thread's CPU clock (a seccomp filter, perhaps, or the limit on open files; remedy: allow one of them, or record with --mode ring)"
+        )
     })
 }
 

@@ -135,6 +135,7 @@ fn programs_do_not_notice() {
         ("threads", &[&[]]),
         ("throws", &[&[]]),
         ("uncaught", &[&[]]),
+        ("waits", &[&[]]),
         ("x87", &[&[]]),
     ];
     let repetitions = if tools::full_matrix() { 100 } else { 2 };
@@ -175,4 +176,76 @@ fn triggers_between_a_table_and_its_jump() {
     assert!(count("windows") * 10 >= (count("came") - count("no_room")) * 9, "{:?}", totals.triggers);
     let whole = count("windows") - totals.truncated_windows.values().sum::<u64>() - count("empty");
     assert!(whole * 10 >= count("windows") * 6, "{:?} {:?}", totals.triggers, totals.truncated_windows);
+}
+
+/// Functions of an executable by symbol: name, first and last address.
+fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
+    let listed = tools::succeed(Command::new("nm").arg("-S").arg(program), LIMIT).unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    let find = |name: &&str| {
+        let words: Vec<&str> = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>()).find(|w| w.len() == 4 && w[3] == *name).unwrap();
+        let [start, size] = [0, 1].map(|i| u64::from_str_radix(words[i], 16).unwrap());
+        (start, start + size)
+    };
+    names.iter().map(find).collect()
+}
+
+/// Samples fall on functions as CPU time does, which the program measures itself: over several runs, each share lies within four standard
+/// deviations of a binomial draw, and a percent for what the clock's own calls take.
+#[test]
+fn samples_are_spread_as_time_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let functions = symbols(&app.original, &["chase", "sum", "mix"]);
+    let runs = if tools::full_matrix() { 60 } else { 6 };
+    let (mut time, mut samples) = ([0f64; 3], [0f64; 3]);
+    let trace = dir.path().join("trace");
+    for _ in 0..runs {
+        let options = ["--mode", "burst", "--rate", "2000", "--window", "100", "--force"];
+        let output = tools::succeed(&mut record_command(&options, &trace, &app.path, &[]), LIMIT).unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line = said.lines().find_map(|l| l.strip_prefix("phases ")).unwrap();
+        for (sum, word) in time.iter_mut().zip(line.split(' ')) {
+            *sum += word.parse::<f64>().unwrap();
+        }
+        let rows = rows::read(&trace).unwrap();
+        for first in rows.threads.values().flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample)).map(|w| w[0].ip) {
+            if let Some(i) = functions.iter().position(|f| (f.0..f.1).contains(&first)) {
+                samples[i] += 1.0;
+            }
+        }
+    }
+    let (n, total) = (samples.iter().sum::<f64>(), time.iter().sum::<f64>());
+    assert!(n > 500.0, "only {n} samples");
+    for i in 0..3 {
+        let (share, expected) = (samples[i] / n, time[i] / total);
+        let allowed = 4.0 * (expected * (1.0 - expected) / n).sqrt() + 0.01;
+        println!("{i}: {share:.4} of {n} samples, {expected:.4} of the time, ±{allowed:.4}");
+        assert!((share - expected).abs() <= allowed, "function {i}: {share:.4} of {n} samples, {expected:.4} of the time, allowed {allowed:.4}");
+    }
+}
+
+/// Where `perf_event_open` is refused, timers take its place; where these are refused too, the program runs unharmed and the user is told.
+#[test]
+fn clocks_that_are_refused() {
+    const PERF_EVENT_OPEN: &str = "298";
+    const TIMER_CREATE: &str = "222";
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let deny = programs::build("deny", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let trace = dir.path().join("trace");
+    for refused in [&[PERF_EVENT_OPEN][..], &[PERF_EVENT_OPEN, TIMER_CREATE]] {
+        let record = record_command(&["--mode", "burst", "--rate", "1000", "--force"], &trace, &app.path, &[]);
+        let output = tools::run(Command::new(&deny).args(refused).arg("--").arg(record.get_program()).args(record.get_args()), LIMIT).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(tools::code(&output), 0, "{said}");
+        let manifest = rows::read(&trace).unwrap().manifest;
+        let windows = manifest.totals.triggers.get("windows").copied().unwrap_or(0);
+        if refused.len() == 1 {
+            assert!(manifest.trigger.contains("timers") && windows > 5, "{} {windows}", manifest.trigger);
+        } else {
+            assert_eq!((windows, manifest.totals.triggers.get("threads_without")), (0, Some(&1)));
+            assert!(said.contains("1 threads were not sampled") && said.contains("--mode ring"), "{said}");
+        }
+    }
 }

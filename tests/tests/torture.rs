@@ -146,7 +146,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces panics
     // Signals.
-    signals alarms redzone retries overflow faults rewind
+    signals alarms waits redzone retries overflow faults rewind
     // Threads and processes.
     threads parallel cancel openmp forks
     // Start-up and storage.
