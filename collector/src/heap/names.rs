@@ -114,11 +114,11 @@ mod tests {
     fn frames_of_this_program_have_names() {
         let file = std::sync::Arc::new(std::env::current_exe().unwrap());
         let loader = Loader::new(&*file).unwrap();
-        // Its own entry point is a symbol; an address without code is a number.
+        // An address without code is a number.
         let original = |_: &Path, _: u64| None;
         let mut names = Names::new(&original);
-        let nowhere = names.site(&[Frame { file: file.clone(), address: 1 }]);
-        assert!(nowhere.name.contains("+0x1"), "{nowhere:?}");
+        let nowhere = names.site(&[Frame { file: file.clone(), address: 1 << 60 }]);
+        assert!(nowhere.name.ends_with("+0x1000000000000000"), "{nowhere:?}");
         assert_eq!(names.site(&[]).name, "[unknown call]");
         drop(loader);
     }
