@@ -17,6 +17,8 @@ pub const ANNOTATIONS_DIR: &str = "annotations";
 
 /// File of the data objects; `docs/trace-format.md` has its columns.
 pub const OBJECTS: &str = "objects.parquet";
+/// Samples and their reuses (mode `watch`).
+pub const WATCH: &str = "watch.parquet";
 
 /// Columns of `samples/*.parquet`, in order, with their Arrow types. Rows are sorted by process,
 /// thread, seq.
@@ -58,7 +60,7 @@ pub struct Manifest {
     pub backend: String,
     /// Why that one; empty in imports.
     pub backend_why: String,
-    /// `full`, `ring` or `burst`.
+    /// `full`, `ring`, `burst` or `watch`.
     pub mode: String,
     /// What starts a sample: `records`, or `cpu time` with its source.
     pub trigger: String,
@@ -151,6 +153,8 @@ pub struct Totals {
     pub loads_executed: Option<u64>,
     /// The same where it is only an estimate from the kept windows.
     pub loads_executed_estimate: Option<f64>,
+    /// `watch`: loads and stores executed, where the PMU counted them.
+    pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.
     pub rows: u64,
     /// Sum of `implied_const` over all rows.

@@ -16,6 +16,7 @@ Examples:
   mgz-record --mode ring --period 100000 -- ./app.inst
                                           the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
+  mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
   mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
@@ -58,13 +59,21 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Windows per second of a thread's CPU time (mode burst)
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch)
     #[arg(long, value_name = "HZ", default_value_t = 100.0, value_parser = parse_rate)]
     pub rate: f64,
 
-    /// Signal that begins windows (mode burst); change it if the program uses this one
+    /// Signal that begins windows (modes burst and watch); change it if the program uses this one
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(34..=64))]
     pub signal: u32,
+
+    /// Hardware watchpoints for each thread (mode watch)
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub watchpoints: u32,
+
+    /// Instructions behind each sample that are single-stepped for near reuses (mode watch)
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub near: u64,
 
     /// End recording after this many seconds; the program goes on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -158,6 +167,8 @@ pub enum Mode {
     Ring,
     /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses
     Burst,
+    /// Sampled addresses and when they are accessed again, by hardware watchpoints (RDX); any program, as it is
+    Watch,
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
     Off,

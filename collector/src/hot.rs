@@ -7,7 +7,7 @@
 
 mod perf;
 mod report;
-mod symbols;
+pub(crate) mod symbols;
 
 use crate::cli::{Cli, Format};
 use crate::modules;

@@ -33,3 +33,4 @@ pub mod heaplog;
 pub mod shared;
 pub mod signals;
 pub mod summary;
+pub mod watch;

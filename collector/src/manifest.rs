@@ -6,7 +6,7 @@
 //! recording runs. Folders have mode 0700 and files 0600: a trace tells command lines, paths and addresses.
 
 use crate::convert::make_dir;
-use mgz_annotations_schema::trace::{ANNOTATIONS_DIR, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION};
+use mgz_annotations_schema::trace::{ANNOTATIONS_DIR, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -188,7 +188,7 @@ fn clear(path: &Path) -> io::Result<()> {
             _ => {}
         }
     }
-    for file in [RESERVE, crate::objects::OBJECTS, "objects.parquet.tmp", "manifest.json.tmp", MANIFEST] {
+    for file in [RESERVE, crate::objects::OBJECTS, "objects.parquet.tmp", WATCH, "watch.parquet.tmp", "manifest.json.tmp", MANIFEST] {
         match std::fs::remove_file(path.join(file)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}

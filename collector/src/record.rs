@@ -13,6 +13,7 @@ use crate::objects::{self, Objects};
 use crate::probe;
 use crate::shared;
 use crate::summary;
+use crate::watch;
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
@@ -67,7 +68,8 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
         Mode::Full => (driver::Mode::Full, "full"),
         Mode::Ring => (driver::Mode::Ring, "ring"),
         Mode::Burst => (driver::Mode::Burst, "burst"),
-        Mode::Off => (driver::Mode::Off, "off"),
+        // `watch` never comes here: it has no runtime.
+        Mode::Off | Mode::Watch => (driver::Mode::Off, "off"),
     }
 }
 
@@ -75,6 +77,9 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
 pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
+    if cli.mode == Some(Mode::Watch) {
+        return watch::command::record(cli, program);
+    }
     let instrumented = modules::check(&program, &cli.program[1..])?;
     let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) { Mode::Burst } else { Mode::Ring });
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {

@@ -79,8 +79,18 @@ pub fn hit_probability(distance: f64, ways: u64, sets: u64) -> f64 {
     if sets == 1 {
         return 0.0;
     }
-    let p = 1.0 / sets as f64;
-    let mean = distance * p;
+    below(ways, distance, 1.0 / sets as f64)
+}
+
+/// P(a < `ways`) for a binomial a of `n` trials with probability `p`; n may be a fraction.
+fn below(ways: u64, n: f64, p: f64) -> f64 {
+    if n < ways as f64 || p <= 0.0 {
+        return 1.0;
+    }
+    if p >= 1.0 {
+        return 0.0;
+    }
+    let (distance, mean) = (n, n * p);
     let ways = ways as f64;
     // Far from the threshold the sum is 1 or 0 to the last digit.
     let deviation = (mean * (1.0 - p)).sqrt();
@@ -139,6 +149,89 @@ pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
         bin.count * (at(bin.from) + 4.0 * at(0.5 * (bin.from + bin.to - 1.0)) + at(bin.to - 1.0)) / 6.0
     })
     .fold(0.0, |sum, hits| sum + hits)
+}
+
+/// Distances by set of a cache, for a model that does not take sets as random.
+///
+/// [`hit_probability`] lets each of the D blocks in between fall into any set alike. Programs that stride by powers of two crowd into few sets, and those
+/// that fill a cache exactly spread perfectly. This model has two more facts about each set, counted on the trace: how many distinct
+/// blocks it gets in all (no more than those can be in between), and its share of the touches whose own distance is at least d, which is the
+/// probability that the block that makes d distinct blocks d + 1 lies in it. Their sum over d < D is the mean number of blocks of the set among D.
+pub struct SetProfile {
+    sets: u64,
+    /// Reuses, sets × [`SET_BINS`].
+    reuses: Vec<u64>,
+    /// Distinct blocks.
+    blocks: Vec<u64>,
+}
+
+/// Distances below 8 have a bin each, then four bins an octave.
+const SET_BINS: usize = 8 + 4 * (64 - 3);
+
+fn set_bin(distance: u64) -> usize {
+    if distance < 8 {
+        return distance as usize;
+    }
+    let octave = 63 - distance.leading_zeros() as usize;
+    8 + (octave - 3) * 4 + (distance >> (octave - 2) & 3) as usize
+}
+
+/// First distance of a bin.
+fn set_bin_from(bin: usize) -> f64 {
+    if bin < 8 { bin as f64 } else { ((4 + (bin - 8) % 4) as f64) * (2.0f64).powi(((bin - 8) / 4) as i32 + 1) }
+}
+
+impl SetProfile {
+    /// For a cache. `None` if it has so many sets that counting each would take more than 50 MB.
+    pub fn new(shape: &Shape) -> Option<SetProfile> {
+        let sets = shape.sets();
+        (sets <= 1 << 14).then(|| SetProfile { sets, reuses: vec![0; sets as usize * SET_BINS], blocks: vec![0; sets as usize] })
+    }
+
+    /// A block is touched for the first time.
+    #[inline(always)]
+    pub fn first(&mut self, block: u64) {
+        self.blocks[(block % self.sets) as usize] += 1;
+    }
+
+    /// A block is touched again.
+    #[inline(always)]
+    pub fn reuse(&mut self, block: u64, distance: u64) {
+        self.reuses[(block % self.sets) as usize * SET_BINS + set_bin(distance)] += 1;
+    }
+
+    /// Expected hits with `ways` ways.
+    pub fn expected_hits(&self, ways: u64) -> f64 {
+        let set = |s: usize| &self.reuses[s * SET_BINS..(s + 1) * SET_BINS];
+        let last = (0..self.sets as usize).filter_map(|s| set(s).iter().rposition(|&n| n > 0)).max().unwrap_or(0);
+        // Touches with distances from each bin on; first touches have come from beyond all.
+        let mut tails = vec![self.blocks.iter().sum::<u64>() as f64; last + 2];
+        for bin in (0..=last).rev() {
+            tails[bin] = tails[bin + 1] + (0..self.sets as usize).map(|s| set(s)[bin] as f64).sum::<f64>();
+        }
+        let mut hits = 0.0;
+        for s in 0..self.sets as usize {
+            let counts = set(s);
+            let mut tail = self.blocks[s] as f64 + counts.iter().sum::<u64>() as f64;
+            let others = self.blocks[s].saturating_sub(1) as f64;
+            // Mean number of the set's blocks among as many as the bin begins with.
+            let mut mean = 0.0;
+            for bin in 0..=last {
+                let (from, width) = (set_bin_from(bin), set_bin_from(bin + 1) - set_bin_from(bin));
+                let rate = if tails[bin] > 0.0 { tail / tails[bin] } else { 0.0 };
+                if counts[bin] > 0 {
+                    let half = 0.5 * (width - 1.0);
+                    let distance = from + half;
+                    let n = distance.min(others);
+                    let expected = (mean + half * rate).min(n);
+                    hits += counts[bin] as f64 * if n > 0.0 { below(ways, n, expected / n) } else { 1.0 };
+                }
+                mean += width * rate;
+                tail -= counts[bin] as f64;
+            }
+        }
+        hits
+    }
 }
 
 /// A set-associative cache with exact LRU replacement in each set.
@@ -254,6 +347,80 @@ mod tests {
     use crate::histogram::{Fine, WHOLE};
     use proptest::prelude::*;
     use std::collections::{HashMap, VecDeque};
+
+
+    /// Model of the sets and the exact cache on a stream of lines; hit rates.
+    fn by_sets(lines: &[u64], ways: u64, sets: u64) -> (f64, f64) {
+        use crate::reuse::{ReuseEngine, ReuseSink};
+        struct Sink(SetProfile);
+        impl ReuseSink for Sink {
+            fn first(&mut self, _: u64, block: u64, _: u32) {
+                self.0.first(block);
+            }
+            fn reuse(&mut self, _: u64, block: u64, _: u32, distance: u64, _: u64) {
+                self.0.reuse(block, distance);
+            }
+            fn done(&mut self, _: u64, _: u32) {}
+        }
+        let shape = Shape::new(ways * sets * 64, ways, 64).unwrap();
+        let address: Vec<u64> = lines.iter().map(|l| l * 64).collect();
+        let (size, tag) = (vec![8; lines.len()], vec![0; lines.len()]);
+        let mut sink = Sink(SetProfile::new(&shape).unwrap());
+        ReuseEngine::new(6).run(&address, &size, &tag, &mut sink);
+        let mut cache = Hierarchy::new(std::slice::from_ref(&shape));
+        address.iter().for_each(|&a| cache.access(a, 8));
+        let counts = cache.counts()[0];
+        let n = lines.len() as f64;
+        (sink.0.expected_hits(ways) / n, (counts.accesses - counts.misses) as f64 / n)
+    }
+
+    #[test]
+    fn sets_that_are_filled_exactly_or_crowded_are_seen() {
+        // Filled exactly: each set has as many blocks as ways, and all but the first touches hit.
+        let cyclic: Vec<u64> = (0..512 * 20).map(|i| i % 512).collect();
+        let (model, exact) = by_sets(&cyclic, 8, 64);
+        assert!((model - exact).abs() < 1e-9 && exact > 0.94, "{model} {exact}");
+        // A quarter more: everything misses.
+        let cyclic: Vec<u64> = (0..640 * 20).map(|i| i % 640).collect();
+        let (model, exact) = by_sets(&cyclic, 8, 64);
+        assert!((model - exact).abs() < 0.01 && exact == 0.0, "{model} {exact}");
+        // Half of the touches crowd into one set.
+        let mut random = crate::random::Random::new(3);
+        let crowded: Vec<u64> = (0..200_000).map(|_| if random.below(2) == 0 { random.below(16) * 64 } else { random.below(256) }).collect();
+        let (model, exact) = by_sets(&crowded, 8, 64);
+        assert!((model - exact).abs() < 0.02, "{model} {exact}");
+        let mut counted = crate::histogram::Fine::new(crate::histogram::WHOLE);
+        let mut stack: Vec<u64> = Vec::new();
+        for line in &crowded {
+            if let Some(at) = stack.iter().rposition(|l| l == line) {
+                counted.add((stack.len() - 1 - at) as u64);
+                stack.remove(at);
+            }
+            stack.push(*line);
+        }
+        let random_sets = expected_hits(counted.bins(), &Shape::new(8 * 64 * 64, 8, 64).unwrap()) / crowded.len() as f64;
+        assert!((random_sets - exact).abs() > 0.1, "the model with random sets is far off: {random_sets} {exact}");
+    }
+
+    #[test]
+    fn bins_of_set_profiles_are_in_order() {
+        let mut last = 0;
+        for distance in (0..5000).chain((13..63).map(|b| 1 << b)) {
+            let bin = set_bin(distance);
+            assert!(bin >= last && set_bin_from(bin) <= distance as f64 && (distance as f64) < set_bin_from(bin + 1), "{distance} {bin}");
+            last = bin;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn with_random_sets_both_models_agree_with_the_cache(seed: u64, blocks in 100u64..1200, ways in 2u64..9) {
+            let mut random = crate::random::Random::new(seed);
+            let lines: Vec<u64> = (0..40_000).map(|_| random.below(blocks) * 0x9e37 % 0x1_0001).collect();
+            let (model, exact) = by_sets(&lines, ways, 32);
+            prop_assert!((model - exact).abs() < 0.02, "{} {}", model, exact);
+        }
+    }
 
     #[test]
     fn impossible_shapes_say_why() {

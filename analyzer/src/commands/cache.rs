@@ -9,7 +9,7 @@ use crate::code::CodeMap;
 use crate::input::{ColumnSet, Trace};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use mgz_models::cache::{Hierarchy, LevelCounts, Shape, expected_hits};
+use mgz_models::cache::{Hierarchy, LevelCounts, SetProfile, Shape, expected_hits};
 use mgz_models::histogram::{Fine, SMALL, WHOLE};
 use mgz_models::interleave::Turns;
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -134,26 +134,47 @@ struct Setup {
 struct Outcome {
     /// Accesses that hit in a cache of this shape, by the model: alone, as if it saw every access.
     model: f64,
+    /// The same by the model that knows how the sets are used; `None` where there are too many.
+    by_sets: Option<f64>,
     /// The same by simulation of the cache alone.
     alone: u64,
     /// In the hierarchy.
     counts: LevelCounts,
 }
 
-/// Distances of a stream of lines.
+/// Distances of a stream of accesses. One that touches two lines hits if both do: it has the greater distance of the two.
 struct Profile {
     fine: Fine,
+    sets: Option<SetProfile>,
+    /// Of the access so far: whether a line is new, and the greatest distance with its line.
+    new: bool,
+    greatest: Option<(u64, u64)>,
 }
 
 impl ReuseSink for Profile {
     #[inline(always)]
-    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {}
-    #[inline(always)]
-    fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, _interval: u64) {
-        self.fine.add(distance);
+    fn first(&mut self, _row: u64, block: u64, _tag: u32) {
+        self.new = true;
+        if let Some(sets) = &mut self.sets {
+            sets.first(block);
+        }
     }
     #[inline(always)]
-    fn done(&mut self, _row: u64, _tag: u32) {}
+    fn reuse(&mut self, _row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
+        self.greatest = self.greatest.max(Some((distance, block)));
+    }
+    #[inline(always)]
+    fn done(&mut self, _row: u64, _tag: u32) {
+        if let Some((distance, block)) = self.greatest.take()
+            && !self.new
+        {
+            self.fine.add(distance);
+            if let Some(sets) = &mut self.sets {
+                sets.reuse(block, distance);
+            }
+        }
+        self.new = false;
+    }
 }
 
 /// An order of accesses: calls back with (thread, access).
@@ -162,7 +183,6 @@ type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 /// Model and simulation of all levels. Private levels see one thread each, shared ones all in `order`.
 fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outcome> {
     let mut out = vec![Outcome::default(); setup.levels.len()];
-    // Accesses across lines count once per line in profiles, so hits are per touch; shares are what is compared.
     let address = |thread: usize, access: usize| {
         let t = &threads[thread];
         // Processes have address spaces of their own.
@@ -174,18 +194,19 @@ fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outcome>
         if number < setup.shared {
             for (t, thread) in threads.iter().enumerate() {
                 let whole = |next: &mut dyn FnMut(usize, usize)| (0..thread.accesses.address.len()).for_each(|i| next(t, i));
-                let (model, alone) = profile(&whole, &address, shape);
+                let (model, by_sets, alone) = profile(&whole, &address, shape);
                 out[number].model += model;
+                out[number].by_sets = by_sets.map(|hits| hits + out[number].by_sets.unwrap_or(0.0));
                 out[number].alone += alone;
                 touches += thread.accesses.address.len() as u64;
             }
         } else {
-            let (model, alone) = profile(order, &address, shape);
-            out[number].model = model;
-            out[number].alone = alone;
+            let (model, by_sets, alone) = profile(order, &address, shape);
+            (out[number].model, out[number].by_sets, out[number].alone) = (model, by_sets, alone);
             touches = threads.iter().map(|t| t.accesses.address.len() as u64).sum();
         }
         out[number].model /= touches.max(1) as f64;
+        out[number].by_sets = out[number].by_sets.map(|hits| hits / touches.max(1) as f64);
     }
     let mut private: Vec<Hierarchy> = threads.iter().map(|_| Hierarchy::new(&setup.levels[..setup.shared])).collect();
     let mut shared = Hierarchy::new(&setup.levels[setup.shared..]);
@@ -209,30 +230,28 @@ fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outcome>
     out
 }
 
-/// Hits of one cache that sees the stream: by the model (scaled to accesses) and by simulation.
-fn profile(order: Order<'_>, address: &dyn Fn(usize, usize) -> (u64, u32), shape: &Shape) -> (f64, u64) {
+/// Hits of one cache that sees the stream: by the model, by the model that knows the sets, and by simulation.
+fn profile(order: Order<'_>, address: &dyn Fn(usize, usize) -> (u64, u32), shape: &Shape) -> (f64, Option<f64>, u64) {
     let mut engine = ReuseEngine::new(shape.line.trailing_zeros());
-    let mut sink = Profile { fine: Fine::new(WHOLE) };
+    let mut sink = Profile { fine: Fine::new(WHOLE), sets: SetProfile::new(shape), new: false, greatest: None };
     let mut alone = Hierarchy::new(std::slice::from_ref(shape));
     let mut buffer = Accesses::default();
-    let mut accesses = 0u64;
     order(&mut |thread, access| {
         let (address, size) = address(thread, access);
         alone.access(address, size);
         buffer.address.push(address);
         buffer.size.push(size);
         buffer.group.push(0);
-        accesses += 1;
         if buffer.address.len() == 1 << 14 {
             engine.run(&buffer.address, &buffer.size, &buffer.group, &mut sink);
             buffer.clear();
         }
     });
     engine.run(&buffer.address, &buffer.size, &buffer.group, &mut sink);
-    let touches = sink.fine.count() + engine.blocks();
-    let hits = expected_hits(sink.fine.bins(), shape) * accesses as f64 / touches.max(1) as f64;
+    let hits = expected_hits(sink.fine.bins(), shape);
+    let by_sets = sink.sets.map(|sets| sets.expected_hits(shape.ways));
     let counts = alone.counts()[0];
-    (hits, counts.accesses - counts.misses)
+    (hits, by_sets, counts.accesses - counts.misses)
 }
 
 /// Runs the command. Also tells whether something could not be read.
@@ -285,7 +304,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     }
     document.tables.push(Table {
         name: "levels",
-        title: "Hit rates (model and alone: the cache sees every access; hierarchy: hits in this level or before it)".into(),
+        title: "Hit rates (model, sets and alone: the cache sees every access; hierarchy: hits in this level or before it)".into(),
         columns: vec![
             Column("threads", Unit::Text),
             Column("order", Unit::Text),
@@ -295,8 +314,10 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             Column("line", Unit::Bytes),
             Column("shared", Unit::Text),
             Column("hit_rate_model", Unit::Share),
+            Column("hit_rate_sets", Unit::Share),
             Column("hit_rate_alone", Unit::Share),
             Column("difference_points", Unit::Number),
+            Column("difference_points_sets", Unit::Number),
             Column("hit_rate_hierarchy", Unit::Share),
             Column("hit_rate_local", Unit::Share),
             Column("hit_rate_with_implied", Unit::Share),
@@ -344,8 +365,10 @@ fn push_rows(rows: &mut Vec<Vec<Value>>, threads: u64, order: &str, setup: &Setu
             Value::from(shape.line),
             Value::from(threads > 1 && number >= setup.shared),
             value(outcome.model),
+            maybe(outcome.by_sets),
             value(alone),
             value(100.0 * (outcome.model - alone)),
+            maybe(outcome.by_sets.map(|model| 100.0 * (model - alone))),
             value(1.0 - missed / all),
             maybe(local),
             value(1.0 - missed / (all + implied as f64)),

@@ -4,12 +4,14 @@ pub mod affinity;
 pub mod cache;
 pub mod document;
 pub mod mimic;
+pub(crate) mod owners;
 pub mod predict;
 pub mod rdx;
 pub mod reuse;
 pub mod spectra;
 pub mod stream;
 pub mod threads;
+pub mod watched;
 
 use crate::cli::{Format, block};
 use crate::export::FileFormat;

@@ -5,7 +5,7 @@ use super::reuse::{Engine, ReuseArguments, histogram_rows};
 use super::stream::Accesses;
 use super::{open, require_full, visit, warn_of_gaps};
 use crate::code::CodeMap;
-use crate::input::ColumnSet;
+use crate::input::{ColumnSet, manifest_of};
 use clap::ValueEnum;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
 use mgz_models::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
@@ -57,6 +57,11 @@ impl ReuseSink for Truth {
 
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+    let manifest = manifest_of(&arguments.trace)?;
+    if manifest.mode == "watch" {
+        return super::watched::run(arguments, &manifest);
+    }
+    anyhow::ensure!(arguments.accesses_from.is_none(), "{}: --accesses-from is for traces of --mode watch", arguments.trace.display());
     let mut document = Document::new("reuse");
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "RDX on a trace", "")?;
@@ -102,7 +107,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let spread = jackknife(&observations, arguments.attribution.into(), accesses);
     document.tables.push(with_interval("distances", "Reuse distance D, in blocks (estimate by Shen's model)", &distances, &spread.1));
     document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0));
-    document.tables.push(pair_table(&observations, &estimated, &trace.code));
+    document.tables.push(pair_table(&observations, &estimated, &|piece| CodeName::of_piece(&trace.code, piece), false));
     Ok((document, damaged))
 }
 
@@ -131,7 +136,7 @@ fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: 
 }
 
 /// Time bars and distance bars; counts are estimated accesses.
-fn histograms(observations: &[Observation], estimated: &Estimate, accesses: u64) -> (Vec<Bin>, Vec<Bin>) {
+pub(crate) fn histograms(observations: &[Observation], estimated: &Estimate, accesses: u64) -> (Vec<Bin>, Vec<Bin>) {
     let mut seen: Vec<(u64, f64)> = observations.iter().zip(&estimated.weights).filter(|(_, w)| **w > 0.0).map(|(o, &w)| (o.age, w)).collect();
     seen.sort_unstable_by_key(|s| s.0);
     let total: f64 = seen.iter().map(|s| s.1).sum::<f64>() + estimated.never;
@@ -154,7 +159,7 @@ fn histograms(observations: &[Observation], estimated: &Estimate, accesses: u64)
 }
 
 /// Standard errors of log shares, by leaving out a twentieth of the samples at a time.
-fn jackknife(observations: &[Observation], attribution: Attribution, accesses: u64) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn jackknife(observations: &[Observation], attribution: Attribution, accesses: u64) -> (Vec<f64>, Vec<f64>) {
     let mut runs = (Vec::new(), Vec::new());
     for group in 0..GROUPS {
         let kept: Vec<Observation> = observations.iter().filter(|o| o.sample % GROUPS != group).copied().collect();
@@ -177,7 +182,7 @@ fn jackknife(observations: &[Observation], attribution: Attribution, accesses: u
 }
 
 /// A log histogram with 95% intervals of its shares.
-fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64]) -> Table {
+pub(crate) fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64]) -> Table {
     let bins = mgz_models::histogram::cut(bars.iter().copied(), &Scale::Log);
     let mut table = histogram_rows(name, title, &bins);
     table.columns[2] = Column("count_hat", Unit::Number);
@@ -191,14 +196,32 @@ fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64]) 
     table
 }
 
-fn pair_table(observations: &[Observation], estimated: &Estimate, code: &CodeMap) -> Table {
+/// Function and line for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct CodeName {
+    function: String,
+    line: String,
+}
+
+impl CodeName {
+    pub(crate) fn new(function: &str, file: &str, line: u64) -> CodeName {
+        let file = file.rsplit('/').next().unwrap_or("");
+        CodeName { function: function.into(), line: if line > 0 { format!("{file}:{line}") } else { String::new() } }
+    }
+
+    fn of_piece(code: &CodeMap, piece: u32) -> CodeName {
+        let piece = &code.pieces[piece as usize];
+        let line = &code.lines[piece.line as usize];
+        CodeName::new(&code.functions[piece.function as usize].function, &line.file, u64::from(line.line))
+    }
+}
+
+pub(crate) fn pair_table(observations: &[Observation], estimated: &Estimate, name: &dyn Fn(u32) -> CodeName, nanoseconds: bool) -> Table {
     let all = pairs(observations, estimated);
     let (total, cost): (f64, f64) = all.iter().fold((0.0, 0.0), |s, p| (s.0 + p.2, s.1 + p.3));
     let place = |piece: u32| {
-        let piece = &code.pieces[piece as usize];
-        let line = &code.lines[piece.line as usize];
-        let file = line.file.rsplit('/').next().unwrap_or("");
-        (Value::from(code.functions[piece.function as usize].function.as_str()), Value::from(if line.line > 0 { format!("{file}:{}", line.line) } else { String::new() }))
+        let CodeName { function, line } = name(piece);
+        (Value::from(function), Value::from(line))
     };
     let rows = all.iter().map(|&(used, reused, weight, product)| {
         let (f, l) = place(used);
@@ -207,7 +230,7 @@ fn pair_table(observations: &[Observation], estimated: &Estimate, code: &CodeMap
     });
     Table {
         name: "pairs",
-        title: "Use–reuse pairs by frequency × time distance".into(),
+        title: if nanoseconds { "Use–reuse pairs by frequency × time distance (ns of CPU time)" } else { "Use–reuse pairs by frequency × time distance" }.into(),
         columns: vec![
             Column("use_function", Unit::Text),
             Column("use_line", Unit::Text),

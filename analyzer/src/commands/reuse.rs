@@ -1,5 +1,6 @@
 //! `mgz-analyze reuse`: reuse distance and interval, exact or approximate.
 
+use super::owners::{OBJECT_COLUMNS, Owners};
 use super::document::{Column, Document, Table, Unit, maybe, value};
 use super::stream::{Accesses, Segment, View};
 use super::threads::{load, recorded};
@@ -24,6 +25,7 @@ Examples:
   mgz-analyze reuse sampled --windows                 inside the windows of a sampled trace
   mgz-analyze reuse trace --together                  all threads of a process on one stack
   mgz-analyze reuse trace --rdx --period 10000        what four watchpoints would have seen; pairs of code
+  mgz-analyze reuse watched --rdx --accesses-from ring   a trace of mgz-record --mode watch: live watchpoints
   mgz-analyze reuse trace --cache 32K --cache 1M      miss ratios at these sizes too
 
 Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/models.md has the
@@ -87,6 +89,9 @@ pub struct ReuseArguments {
     /// With --rdx: also measures exactly and tells the similarities S and Ŝ of the paper.
     #[arg(long, requires = "rdx")]
     pub compare: bool,
+    /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace of the same command, for the rate.
+    #[arg(long, value_name = "TRACE", requires = "rdx")]
+    pub accesses_from: Option<PathBuf>,
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
@@ -164,7 +169,9 @@ struct Counts {
     distances: Fine,
     intervals: Fine,
     firsts: u64,
+    /// By tag, see [`Tags`].
     groups: Vec<Option<Box<Part>>>,
+    tags: Tags,
     threads: Vec<(u32, u32, u64, Part)>,
 }
 
@@ -175,6 +182,52 @@ impl Counts {
             self.groups.resize(tag as usize + 1, None);
         }
         self.groups[tag as usize].get_or_insert_with(|| Box::new(Part::new(SMALL)))
+    }
+}
+
+/// Tags of accesses: numbers of the pairs of group and object that occur.
+#[derive(Default)]
+struct Tags {
+    pairs: Vec<(u32, u32)>,
+    /// By group: objects and their tags, the last one used first.
+    by_group: Vec<Vec<(u32, u32)>>,
+    objects: Vec<u32>,
+    out: Vec<u32>,
+}
+
+impl Tags {
+    #[inline(always)]
+    fn tag(&mut self, group: u32, object: u32) -> u32 {
+        match self.by_group.get(group as usize).and_then(|list| list.first()) {
+            Some(&(known, tag)) if known == object => tag,
+            _ => self.find(group, object),
+        }
+    }
+
+    #[cold]
+    fn find(&mut self, group: u32, object: u32) -> u32 {
+        if group as usize >= self.by_group.len() {
+            self.by_group.resize(group as usize + 1, Vec::new());
+        }
+        let list = &mut self.by_group[group as usize];
+        let at = list.iter().position(|o| o.0 == object).unwrap_or_else(|| {
+            list.push((object, self.pairs.len() as u32));
+            self.pairs.push((group, object));
+            list.len() - 1
+        });
+        list.swap(0, at);
+        list[0].1
+    }
+
+    /// Makes the tags of consecutive accesses, in `out`.
+    fn make(&mut self, owners: &mut Owners, process: u32, accesses: View<'_>, times: (u64, u64)) {
+        let mut objects = std::mem::take(&mut self.objects);
+        let mut out = std::mem::take(&mut self.out);
+        objects.clear();
+        out.clear();
+        owners.fill(process, accesses.address, times, &mut objects);
+        out.extend(accesses.group.iter().zip(&objects).map(|(&group, &object)| self.tag(group, object)));
+        (self.objects, self.out) = (objects, out);
     }
 }
 
@@ -223,11 +276,12 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         (None, None) => None,
     };
     let mut engine = Engine::new(arguments.block.trailing_zeros(), bound);
-    let mut counts = Counts { distances: Fine::new(WHOLE), intervals: Fine::new(WHOLE), firsts: 0, groups: Vec::new(), threads: Vec::new() };
+    let mut counts = Counts { distances: Fine::new(WHOLE), intervals: Fine::new(WHOLE), firsts: 0, groups: Vec::new(), tags: Tags::default(), threads: Vec::new() };
+    let mut owners = Owners::open(&trace, &mut document);
     let measured = if arguments.together {
-        together(&trace, arguments, &mut engine, &mut counts, &mut document)?
+        together(&trace, arguments, &mut owners, &mut engine, &mut counts, &mut document)?
     } else {
-        alone(&trace, arguments, &mut engine, &mut counts, &mut document)
+        alone(&trace, arguments, &mut owners, &mut engine, &mut counts, &mut document)
     };
     let Measured { accesses, implied, samples, damaged } = measured;
     anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
@@ -253,6 +307,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     document.tables.push(reference(&counts.distances, arguments.partitions as usize));
     document.tables.push(miss_ratios(&counts, implied, arguments));
     tables_of_code(&counts, &trace, &mut document);
+    if owners.known() {
+        objects(&counts, &owners, &mut document);
+    }
     threads(&counts, &mut document);
     Ok((document, damaged))
 }
@@ -267,9 +324,10 @@ struct Measured {
 }
 
 /// Each thread's run, or window, by itself.
-fn alone(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> Measured {
+fn alone(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> Measured {
     let (mut accesses, mut implied, mut samples, mut in_window) = (0u64, 0u64, 0u64, 0u64);
     let window = arguments.windows.unwrap_or(0);
+    let known = owners.known();
     let mut buffer = Accesses::default();
     let mut each = |segment: &Segment<'_>| {
         let id = (segment.run.process, segment.run.thread);
@@ -283,6 +341,9 @@ fn alone(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts:
         }
         implied += segment.implied();
         let view = segment.accesses(arguments.stores, &mut buffer);
+        counts.tags.make(owners, segment.run.process, view, (segment.run.first_time, segment.run.last_time));
+        let tags = std::mem::take(&mut counts.tags.out);
+        let view = View { group: &tags, ..view };
         accesses += view.len() as u64;
         if let Some(thread) = counts.threads.last_mut() {
             thread.2 += view.len() as u64;
@@ -300,14 +361,25 @@ fn alone(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts:
             in_window += (end - at) as u64;
             at = end;
         }
+        counts.tags.out = tags;
     };
-    let damaged = visit(trace, ColumnSet::default(), document, &mut each);
+    // Objects that follow each other at an address are told apart by time.
+    let damaged = visit(trace, ColumnSet { time: known }, document, &mut each);
     Measured { accesses, implied, samples, damaged }
 }
 
 /// All threads of a process on one stack.
-fn together(trace: &Trace, arguments: &ReuseArguments, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> anyhow::Result<Measured> {
-    let (threads, implied, damaged) = load(trace, arguments.stores, document)?;
+fn together(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> anyhow::Result<Measured> {
+    let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;
+    for thread in &mut threads {
+        let mut tags = Vec::with_capacity(thread.accesses.address.len());
+        for ends in thread.marks.chunks_exact(2) {
+            let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
+            counts.tags.make(owners, thread.process, all, (ends[0].1, ends[1].1));
+            tags.extend_from_slice(&counts.tags.out);
+        }
+        thread.accesses.group = tags;
+    }
     let mut measured = Measured { accesses: 0, implied, samples: 0, damaged };
     // Rows are sorted by process.
     for process in threads.chunk_by(|a, b| a.process == b.process) {
@@ -439,11 +511,11 @@ fn columns(first: &[Column]) -> Vec<Column> {
 }
 
 /// Sums groups by `key`, hottest first.
-fn by<K: Fn(&CodeMap, usize) -> u32>(counts: &Counts, code: &CodeMap, key: K) -> Vec<(u32, Part)> {
+fn by<K: Fn(&CodeMap, usize, u32) -> u32>(counts: &Counts, code: &CodeMap, key: K) -> Vec<(u32, Part)> {
     let mut sums: std::collections::BTreeMap<u32, Part> = std::collections::BTreeMap::new();
-    for (group, part) in counts.groups.iter().enumerate() {
+    for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
         if let Some(part) = part {
-            sums.entry(key(code, group / 4)).or_insert_with(|| Part::new(SMALL)).merge(part);
+            sums.entry(key(code, group as usize / 4, object)).or_insert_with(|| Part::new(SMALL)).merge(part);
         }
     }
     let mut sums: Vec<(u32, Part)> = sums.into_iter().collect();
@@ -453,7 +525,7 @@ fn by<K: Fn(&CodeMap, usize) -> u32>(counts: &Counts, code: &CodeMap, key: K) ->
 
 fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
     let code = &trace.code;
-    let functions = by(counts, code, |code, piece| code.pieces[piece].function);
+    let functions = by(counts, code, |code, piece, _| code.pieces[piece].function);
     let name = |f: u32| vec![Value::from(code.functions[f as usize].function.as_str()), Value::from(code.functions[f as usize].module.as_str())];
     document.tables.push(Table {
         name: "functions",
@@ -462,7 +534,7 @@ fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
         rows: functions.iter().map(|(f, part)| [name(*f), part_cells(part)].concat()).collect(),
         text_rows: usize::MAX,
     });
-    let lines = by(counts, code, |code, piece| code.pieces[piece].line);
+    let lines = by(counts, code, |code, piece, _| code.pieces[piece].line);
     document.tables.push(Table {
         name: "lines",
         title: "Lines (of the reusing access)".into(),
@@ -486,6 +558,31 @@ fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
         name: "function_distances",
         title: String::new(),
         columns: vec![Column("function", Unit::Text), Column("module", Unit::Text), Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)],
+        rows,
+        text_rows: 0,
+    });
+}
+
+/// Objects of the reusing access, and their histograms.
+fn objects(counts: &Counts, owners: &Owners, document: &mut Document) {
+    let parts = by(counts, &CodeMap::new(), |_, _, object| object);
+    document.tables.push(Table {
+        name: "objects",
+        title: "Objects (distances over all blocks in between)".into(),
+        columns: columns(&OBJECT_COLUMNS),
+        rows: parts.iter().map(|(o, part)| [owners.cells(*o), part_cells(part)].concat()).collect(),
+        text_rows: usize::MAX,
+    });
+    let mut rows = Vec::new();
+    for (o, part) in &parts {
+        for bin in part.distances.cut(&Scale::Log).iter().filter(|b| b.count > 0.0) {
+            rows.push([owners.cells(*o), vec![value(bin.from), value(bin.to), value(bin.count)]].concat());
+        }
+    }
+    document.tables.push(Table {
+        name: "object_distances",
+        title: String::new(),
+        columns: OBJECT_COLUMNS.into_iter().chain([Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)]).collect(),
         rows,
         text_rows: 0,
     });

@@ -1,5 +1,6 @@
 //! `mgz-analyze spectra`: reuse distance at several block sizes at once (Cabrera, Chamberlain, Beard 2019).
 
+use super::owners::Owners;
 use super::document::{Column, Document, Table, Unit, maybe, value};
 use super::stream::{Accesses, Segment, View};
 use super::{Common, block_size, open, require_full, visit, warn_of_gaps};
@@ -63,8 +64,12 @@ struct BandCounts {
     shift: u32,
     chunks: HashMap<(u32, u64), usize>,
     signatures: Vec<Signature>,
+    /// Signatures by object.
+    objects: Vec<Signature>,
     /// First touches of a thread's run, as (process, block): the union over threads is the footprint.
     touched: Vec<(u32, u64)>,
+    /// Objects that touched blocks first, where asked for.
+    owned: Option<Vec<(u32, u32, u64)>>,
     memo: (u64, usize),
     process: u32,
 }
@@ -77,6 +82,16 @@ impl BandCounts {
             self.memo = (chunk, self.find(chunk));
         }
         &mut self.signatures[self.memo.1]
+    }
+
+    /// A reuse of a block by an access to an object.
+    #[inline(always)]
+    fn count(&mut self, block: u64, object: u32, bin: usize) {
+        self.at(block)[bin] += 1;
+        if object as usize >= self.objects.len() {
+            self.objects.resize(object as usize + 1, [0; BINS]);
+        }
+        self.objects[object as usize][bin] += 1;
     }
 
     #[inline(never)]
@@ -92,14 +107,17 @@ impl BandCounts {
 
 impl ReuseSink for BandCounts {
     #[inline(always)]
-    fn first(&mut self, _row: u64, block: u64, _tag: u32) {
+    fn first(&mut self, _row: u64, block: u64, tag: u32) {
         self.touched.push((self.process, block));
+        if let Some(owned) = &mut self.owned {
+            owned.push((tag, self.process, block));
+        }
     }
 
     #[inline(always)]
     fn reuse(&mut self, _row: u64, block: u64, tag: u32, distance: u64, _interval: u64) {
         if tag != SILENT {
-            self.at(block)[bin(distance)] += 1;
+            self.count(block, tag, bin(distance));
         }
     }
 
@@ -111,8 +129,8 @@ impl ReuseSink for BandCounts {
 const NONE: u64 = u64::MAX;
 /// Blocks from this size on go through the filter of recent blocks; smaller ones change too often for it to pay.
 const FILTERED: u32 = 10;
-/// Tag of touches that only bring the engine's order up to date.
-const SILENT: u32 = 1;
+/// Tag of touches that only bring the engine's order up to date; others have the number of an object.
+const SILENT: u32 = u32::MAX;
 
 /// The most recent blocks. A block among them has as distance its place in their order, and the engine need not know of it, as
 /// long as blocks leave in the right order: before one leaves, those that the engine has as older, though they were accessed since, are
@@ -173,7 +191,7 @@ impl Recent {
 
 impl Band {
     fn new(shift: u32) -> Band {
-        let counts = BandCounts { shift, chunks: HashMap::new(), signatures: Vec::new(), touched: Vec::new(), memo: (NONE, 0), process: 0 };
+        let counts = BandCounts { shift, chunks: HashMap::new(), signatures: Vec::new(), objects: Vec::new(), touched: Vec::new(), owned: None, memo: (NONE, 0), process: 0 };
         Band { shift, engine: ReuseEngine::new(shift), counts, recent: Recent::new(), kept: Accesses::default() }
     }
 
@@ -186,12 +204,17 @@ impl Band {
             self.counts.touched.sort_unstable();
             self.counts.touched.dedup();
         }
+        if let Some(owned) = self.counts.owned.as_mut().filter(|o| o.len() > 1 << 24) {
+            owned.sort_unstable();
+            owned.dedup();
+        }
     }
 
-    fn run(&mut self, accesses: View<'_>, zeros: &[u32]) {
+    /// Takes in accesses to objects.
+    fn run(&mut self, accesses: View<'_>, objects: &[u32]) {
         let shift = self.shift;
         if shift < FILTERED {
-            self.engine.run(accesses.address, accesses.size, zeros, &mut self.counts);
+            self.engine.run(accesses.address, accesses.size, objects, &mut self.counts);
             return;
         }
         let Band { recent, counts, kept, engine, .. } = self;
@@ -201,16 +224,16 @@ impl Band {
             kept.size.push(size);
             kept.group.push(tag);
         };
-        for (&address, &size) in accesses.address.iter().zip(accesses.size) {
+        for ((&address, &size), &object) in accesses.address.iter().zip(accesses.size).zip(objects) {
             let block = address >> shift;
             if address.saturating_add(u64::from(size.max(1)) - 1) >> shift != block {
                 recent.clear(|b| tell(b << shift, 1, SILENT));
-                tell(address, size, 0);
+                tell(address, size, object);
             } else if let Some(distance) = recent.hit(block) {
-                counts.at(block)[bin(distance as u64)] += 1;
+                counts.count(block, object, bin(distance as u64));
             } else {
                 recent.enter(block, |b| tell(b << shift, 1, SILENT));
-                tell(address, 1, 0);
+                tell(address, 1, object);
             }
         }
         engine.run(&kept.address, &kept.size, &kept.group, counts);
@@ -229,28 +252,35 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     let mut bands: Vec<Band> = sizes.iter().map(|s| Band::new(s.trailing_zeros())).collect();
     let mut accesses = 0u64;
     let mut buffer = Accesses::default();
-    let zeros = [0u32; PIECE];
+    let mut owners = Owners::open(&trace, &mut document);
+    let known = owners.known();
+    if let Some(finest) = bands.first_mut().filter(|_| known) {
+        finest.counts.owned = Some(Vec::new());
+    }
+    let mut objects = Vec::new();
     let mut each = |segment: &Segment<'_>| {
         if segment.starts {
             bands.iter_mut().for_each(|b| b.begin(segment.run.process));
         }
         let view = segment.accesses(arguments.stores, &mut buffer);
         accesses += view.len() as u64;
+        objects.clear();
+        owners.fill(segment.run.process, view.address, (segment.run.first_time, segment.run.last_time), &mut objects);
         let mut at = 0;
         while at < view.len() {
             let end = (at + PIECE).min(view.len());
-            bands.iter_mut().for_each(|b| b.run(view.slice(at..end), &zeros));
+            bands.iter_mut().for_each(|b| b.run(view.slice(at..end), &objects[at..end]));
             at = end;
         }
     };
-    let damaged = visit(&trace, ColumnSet::default(), &mut document, &mut each);
+    let damaged = visit(&trace, ColumnSet { time: known }, &mut document, &mut each);
     anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
     for band in &mut bands {
         band.counts.touched.sort_unstable();
         band.counts.touched.dedup();
     }
     document.put("A", Unit::Number, accesses);
-    results(&sizes, &bands, &mut document);
+    results(&sizes, &bands, &owners, &mut document);
     Ok((document, damaged))
 }
 
@@ -298,20 +328,63 @@ fn regions(bands: &[Band]) -> Vec<Place> {
     out
 }
 
-fn results(sizes: &[u64], bands: &[Band], document: &mut Document) {
+/// What is known of a place: its name, process, signatures by block size, and footprints in bytes.
+struct Found {
+    name: Value,
+    process: Value,
+    signatures: Vec<Vec<f64>>,
+    bytes: Vec<u64>,
+}
+
+/// Objects, each with its signatures. A block of the smallest size belongs to the object that touched it first.
+fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
+    let Some(finest) = bands.first() else { return Vec::new() };
+    let mut owned = finest.counts.owned.clone().unwrap_or_default();
+    owned.sort_unstable();
+    owned.dedup();
+    let most = bands.iter().map(|b| b.counts.objects.len()).max().unwrap_or(0) as u32;
+    let mut out = Vec::new();
+    for number in 0..most {
+        let signatures: Vec<Vec<f64>> = bands.iter().map(|b| b.counts.objects.get(number as usize).map_or_else(|| vec![0.0; BINS], |s| s.iter().map(|&n| n as f64).collect())).collect();
+        let mine = &owned[owned.partition_point(|o| o.0 < number)..owned.partition_point(|o| o.0 <= number)];
+        if mine.is_empty() && signatures.iter().flatten().all(|&n| n == 0.0) {
+            continue;
+        }
+        let blocks = |band: &Band| {
+            let mut last = None;
+            // Sorted: blocks of a larger size follow each other.
+            mine.iter().filter(|&&(_, process, block)| last.replace((process, block >> (band.shift - finest.shift))) != Some((process, block >> (band.shift - finest.shift)))).count() as u64
+        };
+        let bytes = bands.iter().zip(sizes).map(|(b, size)| blocks(b) * size).collect();
+        let object = owners.object(number);
+        out.push(Found { name: Value::from(format!("{} {}", object.kind, object.name)), process: Value::Null, signatures, bytes });
+    }
+    out
+}
+
+fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Document) {
     let whole = Place { process: 0, first: 0, last: 0, all: true };
     let mut places = vec![(Value::from("program"), whole)];
     places.extend(regions(bands).into_iter().map(|r| (Value::from(format!("{:#x}-{:#x}", r.first << CHUNK, (r.last + 1) << CHUNK)), r)));
+    let mut all: Vec<Found> = places
+        .into_iter()
+        .map(|(name, place)| Found {
+            name,
+            process: if place.all { Value::Null } else { Value::from(place.process) },
+            signatures: bands.iter().map(|b| place.signature(b)).collect(),
+            bytes: bands.iter().zip(sizes).map(|(b, size)| place.blocks(b) * size).collect(),
+        })
+        .collect();
+    if owners.known() {
+        all.extend(of_objects(sizes, bands, owners));
+    }
     let mut signatures = Vec::new();
     let mut footprints = Vec::new();
     let mut moves = Vec::new();
     let mut advice = Vec::new();
-    for (name, place) in &places {
-        let found: Vec<Vec<f64>> = bands.iter().map(|b| place.signature(b)).collect();
-        let bytes: Vec<u64> = bands.iter().zip(sizes).map(|(b, size)| place.blocks(b) * size).collect();
+    for Found { name, process, signatures: found, bytes } in &all {
         let reuses: f64 = found.first().map_or(0.0, |s| s.iter().sum());
-        let process = if place.all { Value::Null } else { Value::from(place.process) };
-        for ((signature, &size), &footprint) in found.iter().zip(sizes).zip(&bytes) {
+        for ((signature, &size), &footprint) in found.iter().zip(sizes).zip(bytes) {
             let total: f64 = signature.iter().sum();
             let last = signature.iter().rposition(|&n| n > 0.0).map_or(0, |l| l + 1);
             for (i, n) in signature.iter().enumerate().take(last) {
@@ -325,9 +398,9 @@ fn results(sizes: &[u64], bands: &[Band], document: &mut Document) {
             moves.push(vec![name.clone(), process.clone(), Value::from(sizes[i - 1]), Value::from(sizes[i]), maybe(emd::distance(&found[i - 1], &found[i])), maybe(emd::shift(&found[i - 1], &found[i]))]);
         }
         if reuses > 0.0 {
-            let verdict = judge(sizes, &found, &bytes);
+            let verdict = judge(sizes, found, bytes);
             let cells = [Value::from(verdict.prototype), Value::from(verdict.page), value(verdict.utilisation), Value::from(verdict.text)];
-            advice.push([vec![name.clone(), process, value(reuses), Value::from(bytes[0])], cells.to_vec()].concat());
+            advice.push([vec![name.clone(), process.clone(), value(reuses), Value::from(bytes[0])], cells.to_vec()].concat());
         }
     }
     // Hottest regions first; the program stays on top.

@@ -154,6 +154,11 @@ fn has_files(folder: &Path, ending: &str) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| files.any(|f| f.is_ok_and(|f| f.path().extension().is_some_and(|e| e == ending))))
 }
 
+/// The manifest alone, of a trace of any mode.
+pub(crate) fn manifest_of(folder: &Path) -> Result<Manifest, TraceError> {
+    read_manifest(folder)
+}
+
 fn read_manifest(folder: &Path) -> Result<Manifest, TraceError> {
     let shown = folder.display().to_string();
     match std::fs::metadata(folder) {

@@ -62,11 +62,15 @@ impl Symbols {
         Some(out)
     }
 
+    /// The link-time address of a file offset.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        let (from, address, _) = self.segments.iter().find(|s| offset.wrapping_sub(s.0) < s.2)?;
+        Some(offset - from + address)
+    }
+
     /// The function at a file offset: its start and names.
     pub fn name(&self, offset: u64) -> Name {
-        let segment = self.segments.iter().find(|s| offset.wrapping_sub(s.0) < s.2);
-        let Some(&(from, address, _)) = segment else { return Name { readable: format!("[{offset:x}]"), symbols: Vec::new() } };
-        let ip = offset - from + address;
+        let Some(ip) = self.address(offset) else { return Name { readable: format!("[{offset:x}]"), symbols: Vec::new() } };
         let start = self.starts.partition_point(|&s| s <= ip).checked_sub(1).map(|i| self.starts[i]);
         // A symbol without size reaches to the next function.
         let symbol = self.functions.range(..=ip).next_back();

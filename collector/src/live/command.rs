@@ -35,6 +35,7 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
         Mode::Full => None,
         Mode::Ring => Some((cli.period, cli.window)),
         Mode::Burst => return Err(own("--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time")),
+        Mode::Watch => return Err(own("--mode watch needs no Intel PT and no instrumentation; leave --backend out")),
         Mode::Off => return Err(own("--mode off is for the software backend")),
     };
     Folder::check(&cli.output, cli.force)?;

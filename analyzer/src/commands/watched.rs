@@ -1,0 +1,234 @@
+//! `mgz-analyze reuse --rdx` on what `mgz-record --mode watch` wrote: use–reuse pairs that hardware watchpoints saw.
+
+use super::document::{Document, Table, Unit, value};
+use super::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
+use super::reuse::{ReuseArguments, histogram_rows};
+use crate::input::{manifest_of, quietly};
+use anyhow::Context;
+use mgz_annotations_schema::trace::{Manifest, WATCH};
+use mgz_models::histogram::{Bin, Scale, cut};
+use mgz_models::rdx::{Observation, estimate};
+use polars::prelude::*;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Bytes that a watchpoint covers: the block of these results.
+const WORD: u64 = 8;
+
+/// A sample.
+struct Row {
+    thread: (u64, u64),
+    sample: u64,
+    /// Last sample of the thread while it was watched.
+    until: u64,
+    near: bool,
+    reused: bool,
+    stepped: u64,
+    cpu_ns: u64,
+    counted: Option<u64>,
+    context: u32,
+    reuse: u32,
+}
+
+/// How ages are told.
+enum Time {
+    /// The PMU counted accesses.
+    Counted,
+    /// Stepped accesses, and CPU time at so many accesses per nanosecond.
+    Rate(f64),
+    /// CPU time.
+    Cpu,
+}
+
+/// Runs the command. Also tells whether something could not be read.
+pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("reuse");
+    document.warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
+    anyhow::ensure!(!arguments.compare, "{}: --compare needs every load of the run, and this trace has samples of it; record with mgz-record --mode full", arguments.trace.display());
+    let (rows, names) = read(&arguments.trace, arguments.stores)?;
+    anyhow::ensure!(
+        rows.iter().any(|r| r.reused),
+        "{}: no sampled access was reused ({} samples); record a longer run, or with a higher --rate",
+        arguments.trace.display(),
+        rows.len()
+    );
+    let (time, accesses) = time(arguments, manifest, &rows)?;
+    document.warnings.extend(shortcoming(&time, manifest));
+    let observations = observations(&rows, &time);
+    let estimated = estimate(&observations, arguments.attribution.into());
+    let total = accesses.unwrap_or(observations.len() as u64);
+    let (times, distances) = histograms(&observations, &estimated, total);
+    document.put("method", Unit::Text, "RDX, hardware watchpoints");
+    document.put("time", Unit::Text, match time { Time::Counted => "accesses, counted by the PMU", Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time", Time::Cpu => "ns of CPU time" });
+    document.put("samples_by", Unit::Text, manifest.trigger.as_str());
+    document.put("block", Unit::Bytes, WORD);
+    document.put("A_hat", Unit::Number, accesses.map_or(Value::Null, Value::from));
+    if let Time::Rate(rate) = time {
+        document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
+    }
+    document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
+    document.put("samples", Unit::Number, observations.len());
+    document.put("samples_reused", Unit::Number, observations.iter().filter(|o| o.reuse.is_some()).count());
+    document.put("samples_reused_while_stepped", Unit::Number, rows.iter().filter(|r| r.near).count());
+    document.put("never_reused_share_hat", Unit::Share, value(estimated.never / observations.len() as f64));
+    let spread = jackknife(&observations, arguments.attribution.into(), total);
+    if !matches!(time, Time::Cpu) {
+        document.tables.push(with_interval("distances", "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)", &distances, &spread.1));
+        document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0));
+    } else {
+        document.tables.push(with_interval("intervals", "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)", &times, &spread.0));
+        document.tables.push(near(&rows));
+    }
+    document.tables.push(pair_table(&observations, &estimated, &|code| names[code as usize].clone(), matches!(time, Time::Cpu)));
+    Ok((document, false))
+}
+
+/// What is missing for distances in accesses.
+fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
+    match time {
+        Time::Counted => None,
+        Time::Rate(_) => Some(format!("{}; intervals beyond the stepped instructions are CPU time at the mean rate of accesses of the whole run", manifest.backend_why)),
+        Time::Cpu => Some(format!(
+            "{}; so intervals are in CPU time and are not converted to reuse distances: give --accesses-from TRACE with a full or ring trace of the same command for their rate",
+            manifest.backend_why
+        )),
+    }
+}
+
+/// How time is told, and how many accesses the run had, if that is known.
+fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row]) -> anyhow::Result<(Time, Option<u64>)> {
+    if let Some(accesses) = manifest.totals.accesses_executed
+        && rows.iter().all(|r| r.counted.is_some())
+    {
+        return Ok((Time::Counted, Some(accesses)));
+    }
+    let Some(folder) = &arguments.accesses_from else { return Ok((Time::Cpu, None)) };
+    let other = manifest_of(folder)?;
+    let totals = &other.totals;
+    let count = totals.loads_executed.map(|n| n as f64).or(totals.loads_executed_estimate);
+    let count = count.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
+    // Names may differ: one of the two may be the instrumented file.
+    let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
+    anyhow::ensure!(
+        rest(&other) == rest(manifest),
+        "{}: another command ({}) than the one that was watched ({}); the rate of accesses would not be its own",
+        folder.display(),
+        other.command.join(" "),
+        manifest.command.join(" ")
+    );
+    anyhow::ensure!(manifest.cpu_seconds > 0.0, "{}: the run had no CPU time", arguments.trace.display());
+    Ok((Time::Rate(count / (manifest.cpu_seconds * 1e9)), Some(count as u64)))
+}
+
+fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
+    // The paper's weight: samples in the context of the use while it was watched.
+    let mut by_context: HashMap<((u64, u64), u32), Vec<u64>> = HashMap::new();
+    for row in rows {
+        by_context.entry((row.thread, row.context)).or_default().push(row.sample);
+    }
+    by_context.values_mut().for_each(|list| list.sort_unstable());
+    let between = |row: &Row| by_context.get(&(row.thread, row.context)).map_or(1, |list| list.partition_point(|&s| s <= row.until) - list.partition_point(|&s| s < row.sample));
+    let age = |row: &Row| match time {
+        Time::Counted => row.counted.unwrap_or(0),
+        Time::Rate(rate) => row.stepped + (row.cpu_ns as f64 * rate).round() as u64,
+        Time::Cpu => row.cpu_ns,
+    };
+    rows.iter()
+        .enumerate()
+        .map(|(i, row)| Observation {
+            context: row.context,
+            // A store may be reused by the very next load: no load lies in between.
+            age: if matches!(time, Time::Cpu) { age(row) } else { age(row).max(u64::from(row.reused)) },
+            reuse: row.reused.then_some(row.reuse),
+            proportional: if row.reused { between(row).max(1) as f64 } else { 0.0 },
+            sample: i as u64,
+        })
+        .collect()
+}
+
+/// Exact distances of the samples that were reused while they were stepped.
+fn near(rows: &[Row]) -> Table {
+    let mut bars: BTreeMap<u64, f64> = BTreeMap::new();
+    rows.iter().filter(|r| r.near).for_each(|r| *bars.entry(r.stepped.max(1)).or_default() += 1.0);
+    let bins = bars.into_iter().map(|(at, count)| Bin { from: at as f64, to: at as f64 + 1.0, count, sum: count * at as f64 });
+    histogram_rows("near_intervals", "Reuse interval of samples that were reused while stepped, in accesses (exact)", &cut(bins, &Scale::Log))
+}
+
+/// The rows of `watch.parquet` and the names of code that they refer to.
+fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)> {
+    let path = folder.join(WATCH);
+    let file = std::fs::File::open(&path).with_context(|| format!("{}: the samples of a watched run are missing; record again", path.display()))?;
+    let damaged = |why: String| anyhow::anyhow!("{}: damaged ({why}); record again", path.display());
+    let frame = quietly(|| ParquetReader::new(file).finish()).map_err(&damaged)?.map_err(|e| damaged(e.to_string()))?;
+    rows(&frame, stores).map_err(damaged)
+}
+
+fn rows(frame: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
+    let column = |name: &str| frame.column(name).map_err(|_| format!("column {name:?} is missing"));
+    let optional = |name: &str| -> Result<Vec<Option<u64>>, String> {
+        let cast = column(name)?.cast(&DataType::UInt64).map_err(|e| e.to_string())?;
+        let values = cast.u64().map_err(|e| e.to_string())?;
+        Ok((0..values.len()).map(|i| values.get(i)).collect())
+    };
+    let numbers = |name: &str| -> Result<Vec<u64>, String> { optional(name)?.into_iter().collect::<Option<Vec<u64>>>().ok_or_else(|| format!("column {name:?} has empty or negative fields")) };
+    let texts = |name: &str| -> Result<Vec<String>, String> {
+        let values = column(name)?.str().map_err(|e| e.to_string())?;
+        Ok((0..values.len()).map(|i| values.get(i).unwrap_or("").to_owned()).collect())
+    };
+    let (process, thread, sample, until) = (numbers("process")?, numbers("thread")?, numbers("sample")?, numbers("until")?);
+    let (loads, written, cpu, counted) = (numbers("stepped_loads")?, numbers("stepped_stores")?, numbers("cpu_ns")?, optional("accesses")?);
+    let outcome = texts("outcome")?;
+    let mut names: Vec<CodeName> = Vec::new();
+    let mut known: HashMap<CodeName, u32> = HashMap::new();
+    let mut codes = |prefix: &str| -> Result<Vec<u32>, String> {
+        let (function, file, line) = (texts(&format!("{prefix}_function"))?, texts(&format!("{prefix}_file"))?, numbers(&format!("{prefix}_line"))?);
+        Ok((0..function.len())
+            .map(|i| {
+                let name = CodeName::new(&function[i], &file[i], line[i]);
+                *known.entry(name.clone()).or_insert_with(|| {
+                    names.push(name);
+                    names.len() as u32 - 1
+                })
+            })
+            .collect())
+    };
+    let (used, reused) = (codes("use")?, codes("reuse")?);
+    let row = |i: usize| Row {
+        thread: (process[i], thread[i]),
+        sample: sample[i],
+        until: until[i],
+        near: outcome[i] == "near",
+        reused: matches!(outcome[i].as_str(), "near" | "watched"),
+        stepped: loads[i].saturating_add(if stores { written[i] } else { 0 }),
+        cpu_ns: cpu[i],
+        counted: counted[i],
+        context: used[i],
+        reuse: reused[i],
+    };
+    Ok(((0..frame.height()).map(row).collect(), names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(sample: u64, until: u64, reused: bool, stepped: u64, cpu_ns: u64) -> Row {
+        Row { thread: (1, 1), sample, until, near: cpu_ns == 0, reused, stepped, cpu_ns, counted: Some(stepped + cpu_ns), context: 0, reuse: 1 }
+    }
+
+    #[test]
+    fn ages_follow_from_what_was_counted() {
+        let rows = [row(1, 3, true, 10, 500), row(2, 2, true, 7, 0), row(3, 3, false, 100, 0)];
+        let ages = |time| observations(&rows, &time).iter().map(|o| (o.age, o.proportional)).collect::<Vec<_>>();
+        assert_eq!(ages(Time::Counted), [(510, 3.0), (7, 1.0), (100, 0.0)]);
+        assert_eq!(ages(Time::Rate(2.0)), [(1010, 3.0), (7, 1.0), (100, 0.0)]);
+        assert_eq!(ages(Time::Cpu), [(500, 3.0), (0, 1.0), (0, 0.0)]);
+    }
+
+    #[test]
+    fn a_table_without_its_columns_is_refused() {
+        let frame = DataFrame::new_infer_height(vec![polars::prelude::Column::new("process".into(), [1u32])]).unwrap();
+        assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether watchpoints work here, and what a stop and a hit cost: tried on a child of our own.
+
+use super::events::{Events, Trigger};
+use super::ptrace;
+use super::sampler::{Costs, WORD};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why threads cannot be watched here, as sentences with remedies.
+#[derive(Debug, thiserror::Error)]
+pub enum Obstacle {
+    /// Tracing.
+    #[error("this machine does not let a process trace its children ({0}): a container's seccomp filter may forbid ptrace, or kernel.yama.ptrace_scope is 3; allow it, or record with --mode ring and use `mgz-analyze reuse --rdx` on a full trace")]
+    Trace(io::Error),
+    /// Events.
+    #[error("this machine refuses the perf event that stops threads ({0}): set kernel.perf_event_paranoid to 2 or less, or allow perf_event_open in the container")]
+    Trigger(io::Error),
+    /// Watchpoints.
+    #[error("this machine refuses hardware watchpoints ({0}): the hypervisor or a debugger may have taken the debug registers; record with --mode full and use `mgz-analyze reuse --rdx` on the trace")]
+    Watchpoint(io::Error),
+    /// They are accepted and do nothing.
+    #[error("hardware watchpoints are accepted here and never fire (some hypervisors do not pass debug registers on); record with --mode full and use `mgz-analyze reuse --rdx` on the trace")]
+    Silent,
+    /// Something else.
+    #[error("the trial of watchpoints failed: {0}")]
+    Other(#[from] io::Error),
+}
+
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+const ROUNDS: usize = 24;
+
+/// What stops and hits cost.
+pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
+    let child = Child::start(trigger.signal)?;
+    ptrace::seize(child.0).map_err(Obstacle::Trace)?;
+    // A period that the trial does not reach.
+    let quiet = Trigger { period: 1 << 40, ..trigger.clone() };
+    let mut events = Events::open(&quiet, child.0, 1).map_err(Obstacle::Trigger)?;
+    let (mut stops, mut hits) = (Vec::new(), Vec::new());
+    let mut before = None;
+    for round in 0..2 * ROUNDS {
+        let (_, status) = ptrace::wait(child.0)?;
+        if !libc::WIFSTOPPED(status) {
+            return Err(io::Error::other("the child ended").into());
+        }
+        let begin = events.clock()?;
+        let hit = events.hits().pop();
+        if let Some(end) = before {
+            let end: super::sampler::Clock = end;
+            match hit {
+                Some((_, hit)) => hits.push(hit.clock.cpu_ns.saturating_sub(end.cpu_ns)),
+                None if round <= ROUNDS => stops.push(begin.cpu_ns.saturating_sub(end.cpu_ns)),
+                None => {}
+            }
+        }
+        if round >= ROUNDS {
+            events.watch(0, WATCHED.as_ptr() as u64, WORD).map_err(Obstacle::Watchpoint)?;
+        }
+        before = Some(events.clock()?);
+        ptrace::resume(child.0, 0);
+    }
+    if hits.len() < ROUNDS / 2 {
+        return Err(Obstacle::Silent);
+    }
+    Ok(Costs { hit_ns: median(&mut hits), stop_ns: median(&mut stops) })
+}
+
+fn median(list: &mut [u64]) -> u64 {
+    list.sort_unstable();
+    list.get(list.len() / 2).copied().unwrap_or(0)
+}
+
+/// A child that sends itself the signal and touches the word, for ever. Ended when dropped.
+struct Child(i32);
+
+impl Child {
+    fn start(signal: i32) -> io::Result<Child> {
+        // SAFETY: the child makes system calls and touches a static only, and never returns.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above. A signal that is ignored is seen by a tracer all the same.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::signal(signal, libc::SIG_IGN);
+                let own = libc::getpid();
+                loop {
+                    libc::syscall(libc::SYS_tgkill, own, own, signal);
+                    WATCHED.store(WATCHED.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                }
+            }
+        }
+        if child < 0 { Err(io::Error::last_os_error()) } else { Ok(Child(child)) }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: our own child, not yet waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        while let Ok((_, status)) = ptrace::wait(self.0) {
+            if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_and_hits_cost_microseconds_where_they_work() {
+        let trigger = Trigger { period: 10_000_000, signal: 61, counters: Vec::new() };
+        match calibrate(&trigger) {
+            Ok(costs) => assert!(costs.hit_ns < 1_000_000 && (100..1_000_000).contains(&costs.stop_ns), "{costs:?}"),
+            Err(obstacle) => eprintln!("left out: {obstacle}"),
+        }
+    }
+}

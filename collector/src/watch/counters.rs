@@ -1,0 +1,72 @@
+//! What counts accesses on this machine.
+
+use super::events::Counter;
+use std::path::Path;
+
+/// Retired loads and stores of Intel's processors since Haswell (MEM_UOPS_RETIRED, later MEM_INST_RETIRED).
+const INTEL: [u64; 2] = [0x81d0, 0x82d0];
+/// Loads, stores, and both in one, as AMD's Zen processors dispatch them (LsDispatch).
+const AMD: [u64; 1] = [0x0729];
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Events whose sum is the accesses; empty where nothing counts them.
+    pub counters: Vec<Counter>,
+    /// What counts, or what is missing.
+    pub why: String,
+}
+
+fn none(why: String) -> Found {
+    Found { counters: Vec::new(), why }
+}
+
+/// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the kernel `accept` each event.
+pub fn find(devices: &Path, cpuinfo: &str, accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
+    let pmu = ["cpu", "cpu_core"].iter().find_map(|name| {
+        let kind = std::fs::read_to_string(devices.join(name).join("type")).ok()?;
+        Some((*name, kind.trim().parse().ok()?))
+    });
+    let Some((name, kind)) = pmu else {
+        return none(format!("nothing counts accesses on this machine: it has no PMU ({} has neither cpu nor cpu_core; virtual machines often hide it)", devices.display()));
+    };
+    let configs: &[u64] = match cpuinfo.lines().find(|l| l.starts_with("vendor_id")).and_then(|l| l.split(':').nth(1)).map(str::trim) {
+        Some("GenuineIntel") => &INTEL,
+        Some("AuthenticAMD") => &AMD,
+        other => return none(format!("nothing counts accesses on this machine: the events of {} processors are not known", other.unwrap_or("such"))),
+    };
+    let counters: Vec<Counter> = configs.iter().map(|&config| Counter { kind, config }).collect();
+    for counter in &counters {
+        if let Err(error) = accept(counter) {
+            return none(format!("nothing counts accesses on this machine: its PMU ({name}) refuses event {:#x} ({error})", counter.config));
+        }
+    }
+    let list: Vec<String> = configs.iter().map(|c| format!("{c:#x}")).collect();
+    Found { why: format!("accesses are counted by the PMU ({name}, events {})", list.join(" and ")), counters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn each_missing_part_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut yes = |_: &Counter| Ok(());
+        let intel = "processor : 0\nvendor_id\t: GenuineIntel\n";
+        assert!(find(dir.path(), intel, &mut yes).why.contains("no PMU"));
+        std::fs::create_dir(dir.path().join("cpu_core")).unwrap();
+        std::fs::write(dir.path().join("cpu_core/type"), "10\n").unwrap();
+        let found = find(dir.path(), intel, &mut yes);
+        assert_eq!(found.counters, [Counter { kind: 10, config: 0x81d0 }, Counter { kind: 10, config: 0x82d0 }]);
+        assert!(found.why.contains("cpu_core"));
+        std::fs::create_dir(dir.path().join("cpu")).unwrap();
+        std::fs::write(dir.path().join("cpu/type"), "4\n").unwrap();
+        assert_eq!(find(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters, [Counter { kind: 4, config: 0x0729 }]);
+        let other = find(dir.path(), "vendor_id : Shanghai", &mut yes);
+        assert!(other.counters.is_empty() && other.why.contains("Shanghai"));
+        let refused = find(dir.path(), intel, &mut |c| if c.config == 0x82d0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) });
+        assert!(refused.counters.is_empty() && refused.why.contains("refuses event 0x82d0"), "{}", refused.why);
+    }
+}

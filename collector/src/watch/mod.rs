@@ -1,0 +1,29 @@
+//! `--mode watch`: RDX live. Hardware watchpoints wait for the reuse of sampled addresses, in programs as they are.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`access`] | what memory an instruction accesses |
+//! | [`sampler`] | from a sample to its reuse, for one thread, behind a trait |
+//! | [`events`] | perf events: trigger, counters, watchpoints |
+//! | [`ptrace`] | stopping, stepping and reading threads |
+//! | [`calibrate`] | whether watchpoints work here, and what they cost |
+//! | [`counters`] | what counts accesses on this machine |
+//! | [`run`] | a program from its start to its end |
+//! | [`places`] | code addresses to functions and lines |
+//! | [`write`] | `watch.parquet` |
+//! | [`command`] | the trace folder around it |
+//!
+//! The program need not be instrumented: the one load that a sample needs is found by stepping the original code.
+
+pub mod access;
+pub mod calibrate;
+pub mod command;
+pub mod counters;
+pub mod events;
+pub mod places;
+pub mod ptrace;
+pub mod run;
+pub mod sampler;
+pub mod write;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Stopping, stepping and reading threads: `ptrace` without changing what the program does.
+//!
+//! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery of the trigger's signal, which the program
+//! never sees. It is sent by an event that fires in user code only, so that no system call is interrupted.
+
+use super::access::Registers;
+use super::events::Events;
+use super::sampler::{Clock, Hit, Stopped, Stepped, WORD};
+use std::io;
+
+const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
+/// `si_code` of a finished single step.
+const TRAP_TRACE: i32 = 2;
+
+fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: callers pass integers, or pointers to structures of the request's type that live across the call.
+    match unsafe { libc::ptrace(request, thread, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Begins to trace a process; threads and children that it makes from now on are traced too.
+pub fn seize(process: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACEEXEC;
+    call(libc::PTRACE_SEIZE, process, 0, options as usize)
+}
+
+/// Lets a stopped thread go on, with a signal or 0. That it has died meanwhile is told by the next wait.
+pub fn resume(thread: i32, signal: i32) {
+    let _ = call(libc::PTRACE_CONT, thread, 0, signal as usize);
+}
+
+/// Leaves a thread in its group stop.
+pub fn listen(thread: i32) {
+    let _ = call(libc::PTRACE_LISTEN, thread, 0, 0);
+}
+
+/// Gives a stopped thread back, with a signal or 0.
+pub fn detach(thread: i32, signal: i32) {
+    let _ = call(libc::PTRACE_DETACH, thread, 0, signal as usize);
+}
+
+/// Asks a running thread to stop, so that it can be given back.
+pub fn interrupt(thread: i32) {
+    let _ = call(libc::PTRACE_INTERRUPT, thread, 0, 0);
+}
+
+/// What the last event was about: the new thread, or the former number of one that has executed a program.
+pub fn message(thread: i32) -> i32 {
+    let mut number: libc::c_ulong = 0;
+    let _ = call(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut number as usize);
+    number as i32
+}
+
+/// `si_code` and `si_fd` of the signal that a thread has stopped for.
+pub fn cause(thread: i32) -> Option<(i32, i32)> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    call(libc::PTRACE_GETSIGINFO, thread, 0, info.as_mut_ptr() as usize).ok()?;
+    // SAFETY: the kernel has filled it; zeros are valid anyhow. `si_band` is a long at 16, `si_fd` an int behind it.
+    unsafe {
+        let info = info.assume_init();
+        let fd = (&raw const info).cast::<u8>().add(24).cast::<i32>().read();
+        Some((info.si_code, fd))
+    }
+}
+
+/// Whether a signal came from our trigger (of any thread: a forked child may still get its parent's).
+pub fn is_trigger(thread: i32, signal: i32, ours: i32) -> bool {
+    signal == ours && cause(thread).is_some_and(|(code, _)| SIGINFO_POLL.contains(&code))
+}
+
+/// Waits for one thread (or any: -1); its number and status.
+pub fn wait(thread: i32) -> io::Result<(i32, i32)> {
+    let mut status = 0;
+    // SAFETY: the status lives across the call.
+    match unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) } {
+        -1 => Err(io::Error::last_os_error()),
+        found => Ok((found, status)),
+    }
+}
+
+/// Registers of a stopped thread.
+pub fn registers(thread: i32) -> io::Result<Registers> {
+    let mut r = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+    call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
+    // SAFETY: the kernel has filled it.
+    let r = unsafe { r.assume_init() };
+    let general = [r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
+    Ok(Registers { general, rip: r.rip, fs: r.fs_base, gs: r.gs_base })
+}
+
+/// Reads memory up to the first page that is not there.
+pub fn read(thread: i32, address: u64, into: &mut [u8]) -> usize {
+    // The kernel copies whole pieces only: cut at the page's end.
+    let first = ((4096 - address % 4096) as usize).min(into.len());
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = [
+        libc::iovec { iov_base: address as *mut libc::c_void, iov_len: first },
+        libc::iovec { iov_base: address.wrapping_add(first as u64) as *mut libc::c_void, iov_len: into.len() - first },
+    ];
+    // SAFETY: the local piece is the caller's buffer; the kernel checks the remote ones.
+    let got = unsafe { libc::process_vm_readv(thread, &raw const local, 1, remote.as_ptr(), 2, 0) };
+    usize::try_from(got).unwrap_or(0)
+}
+
+/// A thread that stands still.
+pub struct Held<'a> {
+    /// Its number.
+    pub thread: i32,
+    /// Its events.
+    pub events: &'a mut Events,
+    /// The trigger's signal.
+    pub signal: i32,
+    /// A stop or end that a step ran into and that is still to be handled.
+    pub unhandled: Option<i32>,
+}
+
+impl Stopped for Held<'_> {
+    fn registers(&mut self) -> io::Result<Registers> {
+        registers(self.thread)
+    }
+
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        read(self.thread, address, into)
+    }
+
+    fn step(&mut self) -> io::Result<Stepped> {
+        loop {
+            call(libc::PTRACE_SINGLESTEP, self.thread, 0, 0)?;
+            let (_, status) = wait(self.thread)?;
+            if libc::WIFSTOPPED(status) && status >> 16 == 0 {
+                let signal = libc::WSTOPSIG(status);
+                if signal == libc::SIGTRAP && cause(self.thread).is_some_and(|(code, _)| code == TRAP_TRACE) {
+                    return Ok(Stepped::Done);
+                }
+                // It came before the instruction.
+                if is_trigger(self.thread, signal, self.signal) {
+                    continue;
+                }
+            }
+            self.unhandled = Some(status);
+            return Ok(Stepped::Interrupted);
+        }
+    }
+
+    fn clock(&mut self) -> io::Result<Clock> {
+        self.events.clock()
+    }
+
+    fn watch(&mut self, slot: usize, word: u64) -> io::Result<()> {
+        self.events.watch(slot, word, WORD)
+    }
+
+    fn unwatch(&mut self, slot: usize) {
+        self.events.unwatch(slot);
+    }
+
+    fn hits(&mut self) -> Vec<(usize, Hit)> {
+        self.events.hits()
+    }
+}

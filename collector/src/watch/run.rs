@@ -1,0 +1,394 @@
+//! A program from its start to its end, watched.
+
+use super::calibrate::{Obstacle, calibrate};
+use super::events::{Events, Trigger};
+use super::places::{Maps, Place};
+use super::ptrace::{self, Held};
+use super::sampler::{Costs, Counts, Pair, Plan, Sampler};
+use crate::child;
+use crate::driver::ProgramStatus;
+use crate::signals::Signals;
+use mgz_models::random::Random;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often signals are passed on and the end of recording is looked for.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The file to execute; `PATH` is not searched.
+    pub program: PathBuf,
+    /// Its arguments, `argv[0]` included.
+    pub argv: Vec<OsString>,
+    /// Turn address randomization off for it.
+    pub no_aslr: bool,
+    /// What stops threads.
+    pub trigger: Trigger,
+    /// Watchpoints of a thread.
+    pub watchpoints: usize,
+    /// Instructions to step behind a use.
+    pub near: u64,
+    /// Ends the watching after this time; the program goes on.
+    pub duration: Option<Duration>,
+}
+
+/// A sample and its reuse, with places.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Process.
+    pub process: i32,
+    /// Thread.
+    pub thread: i32,
+    /// What was seen.
+    pub pair: Pair,
+    /// Place of the use.
+    pub used: Place,
+    /// Place of the reuse.
+    pub reused: Place,
+}
+
+/// What a run came to.
+pub struct Ended {
+    /// How the program ended.
+    pub status: ProgramStatus,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// CPU time of the watched threads, stops left out, seconds.
+    pub cpu_seconds: f64,
+    /// CPU time that they spent in stops, seconds.
+    pub stopped_seconds: f64,
+    /// Accesses that were counted, if they were.
+    pub accesses: Option<u64>,
+    /// Samples.
+    pub rows: Vec<Row>,
+    /// Places of code.
+    pub maps: Maps,
+    /// Threads seen.
+    pub threads: u64,
+    /// Sums over threads.
+    pub counts: Counts,
+    /// What a stop costs.
+    pub costs: Costs,
+    /// Sentences for the user.
+    pub problems: Vec<String>,
+}
+
+/// Why a program could not be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// There is no such file, or no such interpreter. Exit status 127.
+    #[error("{0}: not found")]
+    NotFound(String),
+    /// The kernel refuses to execute it. Exit status 126.
+    #[error("{0}: cannot be executed: {1}")]
+    CannotExecute(String, io::Error),
+    /// The machine. Exit status 125.
+    #[error(transparent)]
+    Obstacle(#[from] Obstacle),
+    /// The recorder itself. Exit status 125.
+    #[error("{0}: {1}")]
+    Own(&'static str, io::Error),
+}
+
+impl WatchError {
+    /// The exit status by the convention of `env` and `timeout`.
+    pub fn exit_status(&self) -> i32 {
+        match self {
+            WatchError::NotFound(_) => 127,
+            WatchError::CannotExecute(..) => 126,
+            WatchError::Obstacle(_) | WatchError::Own(..) => 125,
+        }
+    }
+}
+
+fn own(what: &'static str) -> impl FnOnce(io::Error) -> WatchError {
+    move |error| WatchError::Own(what, error)
+}
+
+/// Runs a program to its end and watches it. One at a time per process, since signal settings are per process.
+pub fn run(job: &Job) -> Result<Ended, WatchError> {
+    let costs = calibrate(&job.trigger)?;
+    let signals = Signals::install().map_err(own("setting up signals"))?;
+    if job.no_aslr && !child::can_turn_aslr_off() {
+        return Err(own("address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)")(io::ErrorKind::PermissionDenied.into()));
+    }
+    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited()).map_err(own("starting a process"))?;
+    let root = held.pid() as i32;
+    ptrace::seize(root).map_err(Obstacle::Trace)?;
+    let mut session = Session { job, root, costs, random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period), tasks: BTreeMap::new(), maps: Maps::default(), rows: Vec::new(), sums: Sums::default(), problems: Vec::new(), status: None, executed: false, until: None };
+    session.tasks.insert(root, Task { process: root, watched: None });
+    let program = job.program.display().to_string();
+    let over = AtomicBool::new(false);
+    let began = Instant::now();
+    session.until = job.duration.map(|d| began + d);
+    std::thread::scope(|scope| {
+        // Dropped however this ends.
+        let _end = SetOnDrop(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for signal in signals.to_forward() {
+                    // SAFETY: integer arguments; the program is waited for only when this loop is over, or at most a tick before.
+                    unsafe { libc::kill(root, signal) };
+                }
+                std::thread::sleep(TICK);
+            }
+        });
+        // The word to execute comes from here, so that this thread can follow the execution, which stops on its way.
+        let release = scope.spawn(move || held.release());
+        session.follow().map_err(own("waiting for the program"))?;
+        match release.join() {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => WatchError::NotFound(program),
+                _ => WatchError::CannotExecute(program, error),
+            }),
+            Err(_) => Err(own("starting the program")(io::ErrorKind::Other.into())),
+        }
+    })?;
+    let wall = began.elapsed();
+    let Session { maps, rows, sums, problems, status, .. } = session;
+    Ok(Ended {
+        status: status.unwrap_or(ProgramStatus::Exited(0)),
+        wall,
+        cpu_seconds: sums.cpu_ns as f64 * 1e-9,
+        stopped_seconds: sums.lost_ns as f64 * 1e-9,
+        accesses: sums.accesses,
+        rows,
+        maps,
+        threads: sums.threads,
+        counts: sums.counts,
+        costs,
+        problems,
+    })
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Sums {
+    threads: u64,
+    cpu_ns: u64,
+    lost_ns: u64,
+    accesses: Option<u64>,
+    counts: Counts,
+}
+
+/// A thread of the program.
+struct Task {
+    process: i32,
+    watched: Option<Watched>,
+}
+
+struct Watched {
+    events: Events,
+    sampler: Sampler,
+}
+
+struct Session<'a> {
+    job: &'a Job,
+    root: i32,
+    costs: Costs,
+    random: Random,
+    tasks: BTreeMap<i32, Task>,
+    maps: Maps,
+    rows: Vec<Row>,
+    sums: Sums,
+    problems: Vec<String>,
+    status: Option<ProgramStatus>,
+    /// The program itself runs, no longer the recorder's copy.
+    executed: bool,
+    until: Option<Instant>,
+}
+
+impl Session<'_> {
+    /// Handles all stops until the program has ended.
+    fn follow(&mut self) -> io::Result<()> {
+        loop {
+            let (thread, status) = match ptrace::wait(-1) {
+                Ok(found) => found,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let mut next = Some(status);
+            while let Some(status) = next {
+                next = self.handle(thread, status);
+            }
+            if self.status.is_some() {
+                self.abandon();
+                return Ok(());
+            }
+        }
+    }
+
+    /// One stop or end. Gives another one of the same thread that was met meanwhile.
+    fn handle(&mut self, thread: i32, status: i32) -> Option<i32> {
+        if !libc::WIFSTOPPED(status) {
+            self.close(thread);
+            self.tasks.remove(&thread);
+            if thread == self.root {
+                self.status = Some(if libc::WIFEXITED(status) { ProgramStatus::Exited(libc::WEXITSTATUS(status)) } else { ProgramStatus::Signaled(libc::WTERMSIG(status)) });
+            }
+            return None;
+        }
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => return self.sample(thread),
+            0 => ptrace::resume(thread, signal),
+            libc::PTRACE_EVENT_EXEC => {
+                // All other threads are gone, and this one has the process's number now.
+                let former = ptrace::message(thread);
+                self.close(former);
+                self.close(thread);
+                if former != thread {
+                    self.tasks.remove(&former);
+                }
+                self.maps.forget(thread);
+                self.executed |= thread == self.root;
+                self.open(thread);
+                ptrace::resume(thread, 0);
+            }
+            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => ptrace::listen(thread),
+            libc::PTRACE_EVENT_STOP => {
+                if self.executed && !self.tasks.contains_key(&thread) {
+                    self.open(thread);
+                }
+                ptrace::resume(thread, 0);
+            }
+            // It has made a thread or a process, which tells of itself.
+            _ => ptrace::resume(thread, 0),
+        }
+        None
+    }
+
+    /// Begins to watch a thread that stands still.
+    fn open(&mut self, thread: i32) {
+        let process = thread_group(thread).unwrap_or(thread);
+        let watched = if self.until.is_some_and(|until| Instant::now() >= until) {
+            None
+        } else {
+            match Events::open(&self.job.trigger, thread, self.job.watchpoints) {
+                Ok(events) => {
+                    events.next_period(self.share());
+                    self.sums.threads += 1;
+                    let plan = Plan { watchpoints: self.job.watchpoints, near: self.job.near, seed: self.random.bits(), costs: self.costs };
+                    Some(Watched { events, sampler: Sampler::new(plan) })
+                }
+                Err(error) => {
+                    let sentence = format!("some threads were not watched: the kernel refused their events ({error}); too many open files, or kernel.perf_event_mlock_kb is too low for so many threads");
+                    if !self.problems.contains(&sentence) {
+                        self.problems.push(sentence);
+                    }
+                    None
+                }
+            }
+        };
+        self.tasks.insert(thread, Task { process, watched });
+    }
+
+    /// The share of the mean period that the next one has.
+    fn share(&mut self) -> f64 {
+        0.875 + self.random.below(1 << 20) as f64 / f64::from(1 << 22)
+    }
+
+    fn sample(&mut self, thread: i32) -> Option<i32> {
+        let share = self.share();
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            self.close(thread);
+            ptrace::resume(thread, 0);
+            return None;
+        }
+        let Some(Task { process, watched: Some(watched) }) = self.tasks.get_mut(&thread) else {
+            ptrace::resume(thread, 0);
+            return None;
+        };
+        let process = *process;
+        let Watched { events, sampler } = watched;
+        events.next_period(share);
+        let mut held = Held { thread, events, signal: self.job.trigger.signal, unhandled: None };
+        // If the thread is gone, the next wait tells.
+        let _ = sampler.sample(&mut held);
+        let unhandled = held.unhandled;
+        let pairs = sampler.take_pairs();
+        self.add(process, thread, pairs);
+        if unhandled.is_none() {
+            ptrace::resume(thread, 0);
+        }
+        unhandled
+    }
+
+    /// Ends the watching of a thread.
+    fn close(&mut self, thread: i32) {
+        let Some(task) = self.tasks.get_mut(&thread) else { return };
+        let process = task.process;
+        let Some(Watched { mut events, mut sampler }) = task.watched.take() else { return };
+        let mut held = Held { thread, events: &mut events, signal: self.job.trigger.signal, unhandled: None };
+        sampler.end(&mut held);
+        if let Ok(clock) = events.clock() {
+            self.sums.cpu_ns += clock.cpu_ns.saturating_sub(sampler.lost_ns());
+            if let Some(n) = clock.accesses {
+                *self.sums.accesses.get_or_insert(0) += n;
+            }
+        }
+        self.sums.lost_ns += sampler.lost_ns();
+        let pairs = sampler.take_pairs();
+        let counts = sampler.counts();
+        self.add(process, thread, pairs);
+        let sum = &mut self.sums.counts;
+        sum.stops += counts.stops;
+        sum.no_access += counts.no_access;
+        sum.refused += counts.refused;
+        sum.steps += counts.steps;
+    }
+
+    fn add(&mut self, process: i32, thread: i32, pairs: Vec<Pair>) {
+        for pair in pairs {
+            let used = self.maps.place(process, pair.use_ip);
+            let reused = if pair.reuse_ip == 0 { Place::default() } else { self.maps.place(process, pair.reuse_ip) };
+            self.rows.push(Row { process, thread, pair, used, reused });
+        }
+    }
+
+    /// Gives back processes that outlive the program.
+    fn abandon(&mut self) {
+        let left: Vec<i32> = self.tasks.keys().copied().collect();
+        if left.is_empty() {
+            return;
+        }
+        self.problems.push(format!("{} threads of processes that outlived the program were watched only until its end; they run on (remedy: let the program wait for its children)", left.len()));
+        for thread in left {
+            self.close(thread);
+            ptrace::interrupt(thread);
+            while let Ok((_, status)) = ptrace::wait(thread) {
+                if !libc::WIFSTOPPED(status) {
+                    break;
+                }
+                let signal = libc::WSTOPSIG(status);
+                let ours = status >> 16 != 0 || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
+                if status >> 16 == libc::PTRACE_EVENT_STOP {
+                    ptrace::detach(thread, 0);
+                    break;
+                }
+                ptrace::resume(thread, if ours { 0 } else { signal });
+            }
+        }
+    }
+}
+
+/// The process of a thread.
+fn thread_group(thread: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}

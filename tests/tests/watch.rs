@@ -1,0 +1,100 @@
+//! Watch mode: programs do what they do alone, and reuses are those that the source has.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session;
+use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+
+/// Runs a program in watch mode; `None` (and a word about it) where this machine cannot.
+fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Option<Output> {
+    let mut command = tools::tool("mgz-record");
+    command.args(["--mode", "watch"]).args(options).arg("-o").arg(trace).arg("--").arg(program).args(args);
+    let output = tools::run(&mut command, LIMIT).unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    if tools::code(&output) == 125 && text.contains("this machine") {
+        tools::skip(&format!("watch mode: {text}"));
+        return None;
+    }
+    Some(output)
+}
+
+fn analyze(args: &[&str]) -> (i32, Value, String) {
+    let output = tools::run(tools::tool("mgz-analyze").args(args).args(["--format", "json"]), LIMIT).unwrap();
+    (tools::code(&output), serde_json::from_slice(&output.stdout).unwrap_or_default(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn reuses_are_those_of_the_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = programs::build("hot", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let trace = dir.path().join("t");
+    let shown = trace.to_str().unwrap();
+    let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["3000"]) else { return };
+    assert_eq!(tools::code(&output), 3, "{}", String::from_utf8_lossy(&output.stderr));
+    let alone = tools::run(Command::new(&program).arg("3000"), LIMIT).unwrap();
+    assert_eq!(output.stdout, alone.stdout);
+
+    let (status, got, text) = analyze(&["reuse", shown, "--rdx"]);
+    assert_eq!(status, 0, "{text}");
+    let counted = got["summary"]["time"].as_str().unwrap().starts_with("accesses");
+    assert!(got["summary"]["samples"].as_u64().unwrap() > 50, "{}", got["summary"]);
+    if !counted {
+        assert!(text.contains("nothing counts accesses"), "{text}");
+        let near = |least: f64| got["near_intervals"].as_array().unwrap().iter().filter(|b| b["from"].as_f64().unwrap() >= least).map(|b| b["count"].as_f64().unwrap()).sum::<f64>();
+        assert!(near(4.0) <= 0.1 * near(0.0), "{}", got["near_intervals"]);
+    }
+    let pairs = got["pairs"].as_array().unwrap();
+    let in_pass = |p: &&Value| p["use_function"] == "pass" && p["reuse_function"] == "pass";
+    assert!(pairs.iter().any(|p| in_pass(&p) && p["use_line"].as_str().unwrap().starts_with("hot.c:")), "{pairs:?}");
+    let share: f64 = pairs.iter().filter(in_pass).map(|p| p["share_hat"].as_f64().unwrap()).sum();
+    assert!(share > 0.9, "{pairs:?}");
+
+    // With the rate of a counted run: a third of the accesses are words, whose distance is the array; the others are near.
+    let file = session::instrument(&program, "soft", &[]).unwrap().path;
+    let ring = dir.path().join("ring");
+    let mut command = session::record_command(&["--mode", "ring"], &ring, &file, &["3000"]);
+    assert_eq!(tools::code(&tools::run(&mut command, LIMIT).unwrap()), 3);
+    let (status, got, text) = analyze(&["reuse", shown, "--rdx", "--accesses-from", ring.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let far: f64 = got["intervals"].as_array().unwrap().iter().filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap())).map(|b| b["share_hat"].as_f64().unwrap()).sum();
+    assert!((0.15..0.6).contains(&far), "{far}: {}", got["intervals"]);
+
+    let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", shown]);
+    assert!(refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")), "{}", refused.2);
+    let refused = analyze(&["reuse", shown]);
+    assert!(refused.0 == 1 && refused.2.contains("watch"), "{}", refused.2);
+}
+
+#[test]
+fn programs_do_what_they_do_alone() {
+    for name in ["threads", "forks", "signals", "alarms", "cancel", "contexts", "faults", "parallel"] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = programs::build(name, PLAIN, &[], dir.path()).unwrap() else { continue };
+        let alone = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+        let Some(output) = watched(&["--rate", "2000"], &dir.path().join("t"), &program, &[]) else { return };
+        assert_eq!((tools::code(&output), &output.stdout), (tools::code(&alone), &alone.stdout), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_with_the_usual_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t");
+    let Some(missing) = watched(&[], &trace, Path::new("/nonexistent/program"), &[]) else { return };
+    assert_eq!(tools::code(&missing), 127);
+    let Some(file) = watched(&[], &trace, Path::new("/etc/passwd"), &[]) else { return };
+    assert_eq!(tools::code(&file), 126);
+    assert!(!trace.exists());
+    for bad in [["--watchpoints", "5"], ["--watchpoints", "0"], ["--rate", "0"]] {
+        let output = watched(&bad, &trace, Path::new("/bin/true"), &[]).unwrap();
+        assert_eq!(tools::code(&output), 125);
+    }
+    let Some(short) = watched(&[], &trace, Path::new("/bin/true"), &[]) else { return };
+    assert_eq!(tools::code(&short), 0);
+    let (status, _, text) = analyze(&["reuse", trace.to_str().unwrap(), "--rdx"]);
+    assert!(status == 1 && text.contains("no sampled access was reused"), "{text}");
+}
