@@ -36,7 +36,8 @@ pub struct Access {
 impl Access {
     /// Whether it touches a byte of the range.
     pub fn touches(&self, address: u64, bytes: u64) -> bool {
-        self.address < address.saturating_add(bytes) && address < self.address.saturating_add(self.size.max(1))
+        let last = |from: u64, bytes: u64| from.saturating_add(bytes.max(1) - 1);
+        self.address <= last(address, bytes) && address <= last(self.address, self.size)
     }
 }
 
@@ -93,7 +94,8 @@ fn access(insn: &Instruction, memory: &UsedMemory, registers: &Registers, named:
         return None;
     }
     let size = match memory.memory_size().size() as u64 {
-        0 if insn.is_string_instruction() => return None,
+        // Repeated ones: a step is one round.
+        0 if insn.is_string_instruction() => insn.memory_size().size() as u64,
         // Saved states (`xsave`): the legacy part at least.
         0 => 512,
         size => size,

@@ -270,8 +270,24 @@ impl Sampler {
 
     /// Steps to a use and on to near reuses. Gives a sample that is still open.
     fn take(&mut self, thread: &mut dyn Stopped) -> io::Result<Option<Pending>> {
+        let mut open = None;
+        let ended = self.steps(thread, &mut open);
+        match (ended, open) {
+            (Ok(()), Some(pending)) => Ok(Some(pending)),
+            (Ok(()), None) => Ok(None),
+            (Err(error), open) => {
+                // The thread has gone.
+                match open {
+                    Some(pending) => self.pairs.push(Pair { counted: Some(pending.pair.stepped_loads + pending.pair.stepped_stores), ..pending.pair }),
+                    None => self.counts.no_access += 1,
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn steps(&mut self, thread: &mut dyn Stopped, open: &mut Option<Pending>) -> io::Result<()> {
         let mut skip = self.random.below(SPREAD);
-        let mut open: Option<Pending> = None;
         let mut left = PATIENCE;
         while left > 0 {
             left -= 1;
@@ -292,14 +308,15 @@ impl Sampler {
             self.loads += loads;
             self.stores += stores;
             self.stepped_on_watched(thread, &step, registers.rip);
-            if let Some(pending) = &mut open {
+            if let Some(pending) = open {
                 pending.pair.stepped_loads += loads;
                 pending.pair.stepped_stores += stores;
                 if touches(&step, pending.word) {
                     let pair = pending.pair;
                     let counted = Some(pair.stepped_loads + pair.stepped_stores);
                     self.pairs.push(Pair { outcome: Outcome::Near, reuse_ip: registers.rip, counted, ..pair });
-                    return Ok(None);
+                    *open = None;
+                    return Ok(());
                 }
             } else if let Some(access) = chosen {
                 self.samples += 1;
@@ -316,12 +333,12 @@ impl Sampler {
                     cpu_ns: 0,
                     counted: None,
                 };
-                open = Some(Pending { pair, word: access.address & !(WORD - 1), since: Clock::default(), loads: 0, stores: 0, lost_ns: 0, stops: 0 });
+                *open = Some(Pending { pair, word: access.address & !(WORD - 1), since: Clock::default(), loads: 0, stores: 0, lost_ns: 0, stops: 0 });
                 left = self.plan.near;
             }
         }
         self.counts.no_access += u64::from(open.is_none());
-        Ok(open)
+        Ok(())
     }
 
     /// The use, if it is among the accesses of this instruction.
