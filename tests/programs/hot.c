@@ -8,7 +8,7 @@ enum { WORDS = 50000 };
 static long words[WORDS];
 static volatile long counter;
 
-__attribute__((noinline)) static long pass(const long *from) {
+__attribute__((noinline, noclone)) static long pass(const long *from) {
     long sum = 0;
     for (int i = 0; i < WORDS; i++) {
         sum += from[i];
