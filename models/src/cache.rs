@@ -419,6 +419,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
         #[test]
         fn with_random_sets_both_models_agree_with_the_cache(seed: u64, blocks in 100u64..1200, ways in 2u64..9) {
             let mut random = crate::random::Random::new(seed);

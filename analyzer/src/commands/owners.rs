@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn an_access_belongs_to_who_lived_there_then() {
         let object = |name: &str| Object { kind: "heap".into(), name: name.into(), ..Object::default() };
-        let life = |start, bytes, begin_ns, end_ns, object| Instance { process: 1, start, bytes, begin_ns, end_ns, object };
+        let life = |start, bytes, begin_ns, end_ns, object| Instance { process: 1, start, bytes, begin_ns, end_ns, object, times: 1 };
         let resolver = Resolver::new(
             vec![object(""), object("page"), object("early"), object("late")],
             &[life(0x1000, 0x1000, 0, u64::MAX, 1), life(0x2000, 64, 0, 50, 2), life(0x2000, 64, 50, u64::MAX, 3)],
