@@ -30,7 +30,7 @@ fn analyze(args: &[&str]) -> (i32, Value, String) {
 #[test]
 fn reuses_are_those_of_the_source() {
     let dir = tempfile::tempdir().unwrap();
-    let program = programs::build("hot", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let program = programs::build("hot", PLAIN, &["-g"], dir.path()).unwrap().unwrap();
     let trace = dir.path().join("t");
     let shown = trace.to_str().unwrap();
     let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["3000"]) else { return };
