@@ -24,6 +24,7 @@ const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
     ("faults", "", "pt", "its handlers inspect and change the place of a fault and its registers"),
     ("rewind", "", "pt", "its handlers inspect and change the place of a fault and its registers"),
     ("forks", "static", "pt", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
+    ("waits", "static", "pt", "the C library, which is in the file, has code for signals that is not followed"),
     ("panics", "static", "pt", "a table in Rust's standard library has the address of the C library's function that installs any handler"),
     ("signals", "musl static", "pt", "musl's siglongjmp, which is in the file, is not understood as one that leaves the context alone"),
 ];

@@ -638,7 +638,7 @@ fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)>
     let mut recorder = command.spawn().unwrap();
     let pid = recorder.id() as libc::pid_t;
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(30) && std::fs::metadata(&path).map_or(0, |m| m.len()) < 16 << 10 {
+    while began.elapsed() < Duration::from_secs(30) && std::fs::metadata(&path).map_or(0, |m| m.len()) < 48 << 10 {
         if recorder.try_wait().unwrap().is_some() {
             return None;
         }
