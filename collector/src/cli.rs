@@ -93,7 +93,7 @@ pub struct Cli {
     pub force: bool,
 
     /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze --objects tells them
-    /// apart; costs the program about a tenth of a microsecond for each call of the allocator, and the recorder more
+    /// apart; costs up to a microsecond for each call of the allocator, since the recorder has to keep up
     #[arg(long, conflicts_with_all = ["hot", "recover", "import"])]
     pub heap: bool,
 
