@@ -63,6 +63,14 @@ fn reuses_are_those_of_the_source() {
     let far: f64 = got["intervals"].as_array().unwrap().iter().filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap())).map(|b| b["share_hat"].as_f64().unwrap()).sum();
     assert!((0.15..0.6).contains(&far), "{far}: {}", got["intervals"]);
 
+    // A run in which nothing was counted gives no rate.
+    let file = ring.join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    manifest["totals"]["loads_executed"] = 0.into();
+    std::fs::write(&file, manifest.to_string()).unwrap();
+    let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", ring.to_str().unwrap()]);
+    assert!(counted || refused.0 == 1 && refused.2.contains("no access was counted"), "{}", refused.2);
+
     let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", shown]);
     assert!(refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")), "{}", refused.2);
     let refused = analyze(&["reuse", shown]);

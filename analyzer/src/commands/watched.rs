@@ -108,6 +108,7 @@ fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row]) -> anyhow
     let totals = &other.totals;
     let count = totals.loads_executed.map(|n| n as f64).or(totals.loads_executed_estimate);
     let count = count.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
+    anyhow::ensure!(count > 0.0, "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again", folder.display());
     // Names may differ: one of the two may be the instrumented file.
     let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
     anyhow::ensure!(
