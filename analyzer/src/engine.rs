@@ -8,6 +8,7 @@
 
 use crate::footprint::{Entry, Footprints, GroupCount};
 use crate::incidence::Incidence;
+use crate::input::weights::Weights;
 use crate::objects::Resolver;
 use crate::rows::{Chunk, Rows, Run};
 use crate::strides::Strides;
@@ -271,15 +272,18 @@ pub struct Aids {
     pub objects: Option<Arc<Resolver>>,
     /// Regions of a heat map; used if blocks are not counted.
     pub heat: Option<Arc<HeatRegions>>,
+    /// What samples stand for, where that is not the same for all.
+    pub weights: Option<Arc<Weights>>,
 }
 
 /// As [`analyse`], with aids.
-pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat }: Aids, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat, weights }: Aids, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
     let threads = rayon::current_num_threads().max(1);
     let mut driver = Driver {
         options,
         objects,
         heat,
+        weights,
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -335,6 +339,7 @@ struct Driver {
     options: Options,
     objects: Option<Arc<Resolver>>,
     heat: Option<Arc<HeatRegions>>,
+    weights: Option<Arc<Weights>>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -353,7 +358,7 @@ impl Driver {
             windows: WindowEngine::new(),
             strides: Strides::default(),
             incidence: Incidence::default(),
-            sample: SampleReuse::new(self.options.block_shift),
+            sample: SampleReuse::new(self.options.block_shift, self.weights.clone()),
         })
     }
 
@@ -619,7 +624,7 @@ impl Driver {
                 let continued = if span.continues { before.reuse.take() } else { None };
                 let reuse = &mut worker.bucket(span.run.bucket).reuse;
                 let mut sample = continued.unwrap_or_else(|| {
-                    let mut sample = SampleReuse::new(self.options.block_shift);
+                    let mut sample = SampleReuse::new(self.options.block_shift, self.weights.clone());
                     sample.begin(span.run.sample, reuse);
                     sample
                 });

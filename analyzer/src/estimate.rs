@@ -18,8 +18,10 @@
 //! bound. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), and the share of chance is
 //! uncertain; all go through the formula, strata add up in quadrature.
 //!
-//! **Totals and means** (A, D): samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
+//! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added
+//! in quadrature. Samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
 
+use crate::input::weights::UNIT;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
 
@@ -42,12 +44,19 @@ pub struct Design {
     pub share: f64,
     /// Samples.
     pub samples: u64,
+    /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within this relative error (half of a 95 % interval).
+    pub weights: Option<f64>,
 }
 
 impl Design {
     /// From the sample ratio.
     pub fn new(rho: f64, samples: u64) -> Design {
-        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples }
+        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, weights: None }
+    }
+
+    /// With weights that are known to within a relative error.
+    pub fn weighted(self, error: Option<f64>) -> Design {
+        Design { weights: error, ..self }
     }
 
     /// Whether everything was seen.
@@ -115,6 +124,7 @@ fn jackknife(
             reuses: all.reuses - sums[r].reuses,
             distance: all.distance - sums[r].distance,
             samples: all.samples - sums[r].samples,
+            weighted: all.weighted - sums[r].weighted,
         };
         if total > samples[r]
             && let Some(value) = of(&rest, (total - samples[r]) as f64 / total as f64)
@@ -137,6 +147,15 @@ pub fn executed(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], desig
     let observed = observed as f64;
     if design.complete() {
         return Some(Estimate::exact(observed));
+    }
+    if let Some(error) = design.weights {
+        // Loads, not touches: an access may touch two blocks.
+        let touches: u64 = sums.iter().map(|s| s.touches).sum();
+        let by_touch = observed / (touches.max(1) * UNIT) as f64;
+        let (value, lo, _) = jackknife(sums, samples, design.share, |s, part| Some(s.weighted as f64 / part * by_touch))?;
+        // Of what samples were taken, and of what each stands for.
+        let half = (value - lo).hypot(value * error);
+        return (value > 0.0).then(|| Estimate { value, lo: (value - half).max(observed), hi: value + half });
     }
     let (value, lo, hi) = jackknife(sums, samples, design.share, |s, part| Some(s.touches as f64 / part))?;
     if value == 0.0 {
@@ -197,7 +216,7 @@ mod tests {
                 let touches = if random() < 0.5 { 0 } else { (random() * 120.0) as u64 };
                 let reuses = touches / 2;
                 let distance = reuses * ((random() * 20.0) as u64 + touches / 10);
-                sums[class].merge(&RepSums { touches, reuses, distance, samples: 1 });
+                sums[class].merge(&RepSums { touches, reuses, distance, samples: 1, weighted: touches * UNIT });
                 samples[class] += 1;
             }
             let design = Design::new(1000.0, 200);
@@ -218,5 +237,25 @@ mod tests {
             let rate = f64::from(hits) / f64::from(cases);
             assert!((0.91..=0.99).contains(&rate), "{name}: {rate}");
         }
+    }
+
+    /// Samples that stand for different numbers of loads: the estimate is the weighted sum, and its interval covers the error of the weights as well.
+    #[test]
+    fn weighted_totals_are_sums_of_weights() {
+        let mut sums = [RepSums::default(); REPLICATES];
+        let samples = [4; REPLICATES];
+        for (class, sum) in sums.iter_mut().enumerate() {
+            // Fast code in odd replicates: each of its loads stands for 300, those of slow code for 100.
+            let weight = if class % 2 == 0 { 100 } else { 300 };
+            *sum = RepSums { touches: 1000, reuses: 0, distance: 0, samples: 4, weighted: 1000 * weight * UNIT };
+        }
+        let design = Design::new(200.0, 128).weighted(Some(0.2));
+        let observed = 1000 * REPLICATES as u64;
+        let total = executed(&sums, &samples, design, observed).unwrap();
+        assert!((total.value - 200.0 * observed as f64).abs() < 1.0, "{total:?}");
+        assert!(total.lo < 0.8 * total.value && total.hi > 1.2 * total.value, "{total:?}");
+        // Without weights, all stand for the same.
+        let plain = executed(&sums, &samples, Design::new(200.0, 128), observed).unwrap();
+        assert!(plain.hi - plain.value < 0.01 * plain.value, "{plain:?}");
     }
 }

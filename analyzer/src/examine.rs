@@ -1,6 +1,7 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::diagnose::diagnose;
+use crate::input::{self, weights::Weights};
 use crate::engine::{Aids, Options, analyse_with};
 use crate::hats::Estimator;
 use crate::input::{ColumnSet, Trace};
@@ -40,12 +41,22 @@ pub fn partial(trace: Trace, block: u64, progress: &(dyn Fn(u64) + Sync)) -> Par
         ..Options::new(block.trailing_zeros())
     };
     let source = trace.source(ColumnSet::default());
-    let outcome = analyse_with(&*source, options, Aids::default(), progress);
     let mut warnings = trace.warnings.clone();
+    let weights = weights(&trace, &mut warnings);
+    let outcome = analyse_with(&*source, options, Aids { weights, ..Aids::default() }, progress);
     warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
     warnings.extend(source.notes());
     drop(source);
     Partial { manifest: trace.manifest, code: trace.code, outcome, block, warnings }
+}
+
+/// What the samples of a trace stand for, if not the same for all.
+fn weights(trace: &Trace, warnings: &mut Vec<String>) -> Option<Arc<Weights>> {
+    let read = input::weights::read(&trace.folder).unwrap_or_else(|sentence| {
+        warnings.push(sentence);
+        None
+    });
+    read.map(Arc::new)
 }
 
 /// Partial results, merged.
@@ -91,9 +102,10 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         sites: trace.code.site_pieces().len() as u32,
         ..Options::new(questions.block.trailing_zeros())
     };
-    let outcome = analyse_with(source, options, Aids { objects: objects.clone(), heat: None }, progress);
-    damage.extend(outcome.damage.iter().cloned());
     let mut warnings = trace.warnings.clone();
+    let aids = Aids { objects: objects.clone(), heat: None, weights: weights(trace, &mut warnings) };
+    let outcome = analyse_with(source, options, aids, progress);
+    damage.extend(outcome.damage.iter().cloned());
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
     warnings.extend(source.notes());
     let mut analysis = build(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);

@@ -122,7 +122,7 @@ fn target_of(code: &CodeMap, target: Target, group: u32) -> Option<u32> {
 
 impl<'a> Maker<'a> {
     /// For all rows of a kind.
-    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, rho: Option<f64>, estimator: Estimator, resonant: bool) -> Maker<'a> {
+    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, resonant: bool) -> Maker<'a> {
         let bucket = &outcome.buckets[0];
         let count = match target {
             Target::Whole => 1,
@@ -136,7 +136,6 @@ impl<'a> Maker<'a> {
                 into.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
             }
         }
-        let design = rho.map(|rho| Design::new(rho, outcome.census.samples));
         let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
         let blocks = wanted.then(|| {
             let by = |shift: u32, class: Option<u32>| {

@@ -147,7 +147,7 @@ impl Partial {
         out.column(bucket.counts.iter().flat_map(|c| [c.rows, c.implied]))?;
         out.column(reuse.groups.iter().flat_map(|g| [g.reuses, g.firsts, g.distance, g.distance_max, g.interval]))?;
         let replicates = reuse.replicates.iter().enumerate().filter_map(|(group, r)| Some((group as u64, r.as_ref()?)));
-        out.column(replicates.flat_map(|(group, r)| std::iter::once(group).chain(r.iter().flat_map(|s| [s.touches, s.reuses, s.distance, s.samples]))))?;
+        out.column(replicates.flat_map(|(group, r)| std::iter::once(group).chain(r.iter().flat_map(|s| [s.touches, s.reuses, s.distance, s.samples, s.weighted]))))?;
         out.column(reuse.samples)?;
         let distances = reuse.distances.iter().enumerate().flat_map(|(group, d)| d.counts().iter().enumerate().map(move |(bin, &n)| [group as u64, bin as u64, n]));
         out.column(distances.filter(|d| d[2] > 0).flatten())?;
@@ -207,9 +207,12 @@ impl Partial {
         for (group, [reuses, firsts, distance, distance_max, interval]) in reuses.into_iter().enumerate() {
             reuse.groups[group] = GroupReuse { reuses, firsts, distance, distance_max, interval };
         }
-        const ROW: usize = 1 + 4 * REPLICATES;
+        const ROW: usize = 1 + 5 * REPLICATES;
         for row in input.groups::<ROW>()? {
-            let sums = std::array::from_fn(|r| RepSums { touches: row[1 + 4 * r], reuses: row[2 + 4 * r], distance: row[3 + 4 * r], samples: row[4 + 4 * r] });
+            let sums = std::array::from_fn(|r| {
+                let at = |k: usize| row[1 + 5 * r + k];
+                RepSums { touches: at(0), reuses: at(1), distance: at(2), samples: at(3), weighted: at(4) }
+            });
             reuse.replicates[small(row[0], groups)? as usize] = Some(Box::new(sums));
         }
         reuse.samples = input.column()?.try_into().map_err(|_| "the replicates have the wrong number")?;
@@ -333,6 +336,7 @@ fn add(mine: &mut Manifest, other: Manifest) {
     a.samples += b.samples;
     // What one of them does not know the sum does not know.
     a.loads_executed = a.loads_executed.zip(b.loads_executed).map(|(a, b)| a + b);
+    a.loads_executed_error = a.loads_executed_error.zip(b.loads_executed_error).map(|(a, b)| a.max(b));
     a.loads_executed_estimate = a.loads_executed_estimate.zip(b.loads_executed_estimate).map(|(a, b)| a + b);
     for (into, from) in [(&mut a.dropped, b.dropped), (&mut a.truncated_windows, b.truncated_windows)] {
         from.into_iter().for_each(|(cause, n)| *into.entry(cause).or_default() += n);

@@ -1,6 +1,7 @@
 //! The result of an analysis, as it stands in JSON (`docs/analysis-json.md`).
 
 use crate::code::CodeMap;
+use crate::estimate::Design;
 use crate::engine::{BucketOutcome, Outcome};
 use crate::hats::{Estimator, Hats, Maker, Target, samples_seen};
 use crate::histogram::Histogram;
@@ -85,6 +86,8 @@ pub struct TraceInfo {
     /// The same as the recorder's estimate.
     #[serde(rename = "loads_executed_hat")]
     pub loads_executed_estimate: Option<f64>,
+    /// Relative half-width of its 95 % interval, where the recorder tells (`burst`).
+    pub loads_executed_error: Option<f64>,
     /// Lost data by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Short windows by cause.
@@ -357,25 +360,35 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             if manifest.period % 17_389 == 0 { 19_181 } else { 17_389 }
         ));
     }
-    let maker = |target| (Maker::new(outcome, code, target, rho, estimator, resonance.is_some()), samples_seen(outcome, code, target));
+    let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
+    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights));
+    let maker = |target| (Maker::new(outcome, code, target, design, estimator, resonance.is_some()), samples_seen(outcome, code, target));
     let ((of_whole, _), ((of_functions, seen_functions), (of_lines, seen_lines))) =
         rayon::join(|| maker(Target::Whole), || rayon::join(|| maker(Target::Function), || maker(Target::Line)));
     let all = whole.accesses + whole.implied;
-    let share = |c: &Counts| (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64);
+    let of_all = of_whole.make(0, &whole, outcome.census.samples).accesses.filter(|&a| weights.is_some() && a > 0.0);
+    // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.
+    let share = |c: &Counts, hats: &Hats| match (of_all, hats.accesses) {
+        (Some(all), Some(part)) => Some(part * 100.0 / all),
+        _ => (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64),
+    };
     let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
     let by_heat = |a: &Counts, b: &Counts| (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores));
 
     let mut order: Vec<usize> = (0..functions.len()).filter(|&i| used(&functions[i])).collect();
     order.sort_by(|&a, &b| by_heat(&functions[a], &functions[b]).then_with(|| a.cmp(&b)));
-    let function_rows = order
+    let mut function_rows: Vec<FunctionRow> = order
         .par_iter()
-        .map(|&i| FunctionRow {
-            function: code.functions[i].function.clone(),
-            module: code.functions[i].module.clone(),
-            share: share(&functions[i]),
-            metrics: functions[i].metrics().with_distances(&distances[0][i]),
-            hats: of_functions.make(i as u32, &functions[i], seen_functions[i]),
-            strides: top(&strides[0][i]),
+        .map(|&i| {
+            let hats = of_functions.make(i as u32, &functions[i], seen_functions[i]);
+            FunctionRow {
+                function: code.functions[i].function.clone(),
+                module: code.functions[i].module.clone(),
+                share: share(&functions[i], &hats),
+                metrics: functions[i].metrics().with_distances(&distances[0][i]),
+                hats,
+                strides: top(&strides[0][i]),
+            }
         })
         .collect();
 
@@ -384,23 +397,29 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
     for chain in &mut chains {
         chain.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     }
-    let line_rows = order
+    let mut line_rows: Vec<LineRow> = order
         .par_iter()
         .map(|&i| {
             let name = &code.lines[i];
+            let hats = of_lines.make(i as u32, &lines[i], seen_lines[i]);
             LineRow {
                 function: name.function.clone(),
                 module: name.module.clone(),
                 file: name.file.clone(),
                 line: name.line,
                 inlined_into: chains[i].iter().map(|&(_, piece)| code.pieces[piece].chain.join(" < ")).collect(),
-                share: share(&lines[i]),
+                share: share(&lines[i], &hats),
                 metrics: lines[i].metrics().with_distances(&distances[1][i]),
-                hats: of_lines.make(i as u32, &lines[i], seen_lines[i]),
+                hats,
                 strides: top(&strides[1][i]),
             }
         })
         .collect();
+    if of_all.is_some() {
+        let greatest_first = |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
+        function_rows.sort_by(|a, b| greatest_first(a.share, b.share));
+        line_rows.sort_by(|a, b| greatest_first(a.share, b.share));
+    }
 
     doubts(outcome, &mut warnings);
     let ((growth, inter_sample), hats) = rayon::join(|| crate::growth::tables(outcome, rho), || of_whole.make(0, &whole, outcome.census.samples));
@@ -423,6 +442,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             records_kept: totals.records_kept,
             loads_executed: totals.loads_executed,
             loads_executed_estimate: totals.loads_executed_estimate,
+            loads_executed_error: totals.loads_executed_error,
             dropped: totals.dropped.clone(),
             truncated_windows: totals.truncated_windows.clone(),
         },

@@ -245,7 +245,11 @@ fn summary(analysis: &Analysis, out: &mut String) {
     line("loads  A", format!("{} recorded + {} implied Constant ({} %), κ {}", count(m.accesses), count(m.implied), percent(m.implied_pct), number(m.kappa)));
     line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
         (Some(n), _, _) => format!("{} loads, ρ {}", count(n), number(s.rho)),
-        (None, Some(n), _) => format!("≈ {} loads (estimate), ρ {}", number(Some(n)), number(s.rho)),
+        (None, Some(n), _) => {
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(" ± {:.0} %", 100.0 * e));
+            format!("≈ {}{error} loads (estimate), ρ {}", number(Some(n)), number(s.rho))
+        }
+        (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
     });
     line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{})", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.hats.footprint), s.estimator, interval(s.hats.footprint_lo, s.hats.footprint_hi)));

@@ -6,6 +6,7 @@
 //! functions, lines and the whole get intervals from the same sums.
 
 use crate::histogram::Histogram;
+use crate::input::weights::{UNIT, Weights};
 use crate::metrics::LogHistogram;
 use crate::objects::{MixedPages, NOBODY, Resolver};
 use crate::reuse::{ReuseEngine, ReuseSink};
@@ -66,6 +67,8 @@ pub struct RepSums {
     pub distance: u64,
     /// Samples in which the group has touches.
     pub samples: u64,
+    /// Touches, each as many times as its sample's weight ([`crate::input::weights`]).
+    pub weighted: u64,
 }
 
 impl RepSums {
@@ -75,6 +78,7 @@ impl RepSums {
         self.reuses += other.reuses;
         self.distance += other.distance;
         self.samples += other.samples;
+        self.weighted += other.weighted;
     }
 }
 
@@ -179,11 +183,13 @@ pub(crate) struct SampleReuse {
     /// Rows of the sample so far.
     rows: u64,
     started: bool,
+    weights: Option<Arc<Weights>>,
 }
 
 impl SampleReuse {
-    pub(crate) fn new(shift: u32) -> SampleReuse {
+    pub(crate) fn new(shift: u32, weights: Option<Arc<Weights>>) -> SampleReuse {
         SampleReuse {
+            weights,
             engine: ReuseEngine::new(shift),
             shift,
             levels: Levels::new(REUSE_LEVELS),
@@ -240,6 +246,7 @@ impl SampleReuse {
         totals.reserve(self.groups.len());
         let class = replicate(self.sample);
         totals.samples[class] += 1;
+        let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(self.sample));
         for group in self.touched.drain(..) {
             let group = group as usize;
             let Scratch { reuse, open, .. } = &mut self.groups[group];
@@ -252,6 +259,7 @@ impl SampleReuse {
                 reuses: reuse.reuses,
                 distance: reuse.distance,
                 samples: 1,
+                weighted: (reuse.reuses + reuse.firsts).saturating_mul(weight),
             });
             *reuse = GroupReuse::default();
         }

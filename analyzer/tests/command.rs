@@ -387,7 +387,7 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
                     .map(|_| Slot { payload: 0x10_0000 + random.below(1 << 14) * 8, id: 1000 + random.below(40) as u32, aux: 0 })
                     .collect();
                 let gap = if kind == SegmentKind::Window { 5000 } else { slots };
-                let header = SegmentHeader { kind, first_slot: segment * gap, begin_ns: segment * 100, end_ns: segment * 100 + 99, cause: 0, slots: slots as u32 };
+                let header = SegmentHeader { kind, first_slot: segment * gap, begin_ns: segment * 100, end_ns: segment * 100 + 99, cause: 0, slots: slots as u32, ..SegmentHeader::default() };
                 writer.write(&header, &records).unwrap();
                 expander.segment(&header, &records, &mut next_sample, &mut rows);
             }

@@ -36,7 +36,7 @@
 //! | 32 | begin u64, ns |
 //! | 40 | end u64, ns |
 //! | 48 | check u64, see below |
-//! | 56 | zero u64 |
+//! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
 //!
 //! The streams follow in this order. The predictor is an array of 2^bits entries {last, stride, next},
 //! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
@@ -139,6 +139,44 @@ pub mod cause {
     }
 }
 
+/// A measurement of how fast a thread's code ran behind its window *before* this one (`burst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// One of [`pace`].
+    pub kind: u8,
+    /// Records in it.
+    pub records: u32,
+    /// Nanoseconds it took, at most 2²⁹ − 1.
+    pub ns: u32,
+}
+
+/// Kinds of [`Pace`].
+pub mod pace {
+    /// No measurement.
+    pub const NONE: u8 = 0;
+    /// The original code ran until a watchpoint was met, so many records later.
+    pub const WATCHED: u8 = 1;
+    /// The same over one iteration of a loop: what the measurement costs.
+    pub const WATCHED_NEAR: u8 = 2;
+    /// The instrumented code ran for so many records.
+    pub const LAP: u8 = 3;
+    /// The same over few records: what the measurement costs.
+    pub const LAP_NEAR: u8 = 4;
+}
+
+impl Pace {
+    const MOST: u32 = (1 << 29) - 1;
+
+    fn word(self) -> u64 {
+        u64::from(self.records) | u64::from(self.ns.min(Self::MOST)) << 32 | u64::from(self.kind & 7) << 61
+    }
+
+    /// As it stands in a segment's header.
+    pub fn from_word(word: u64) -> Pace {
+        Pace { kind: (word >> 61) as u8, records: word as u32, ns: (word >> 32) as u32 & Self::MOST }
+    }
+}
+
 /// Which thread a spill file belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
@@ -173,6 +211,8 @@ pub struct SegmentHeader {
     pub cause: u8,
     /// Number of slots. The writer takes it from the slots it is given.
     pub slots: u32,
+    /// Speed of the code behind the thread's window before this one.
+    pub pace: Pace,
 }
 
 /// What can be wrong with a spill file.
@@ -301,6 +341,7 @@ impl SpillWriter {
         for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
             bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
+        bytes[56..].copy_from_slice(&header.pace.word().to_le_bytes());
         let mut check = Check::new();
         check.part(&bytes);
         streams.iter().for_each(|stream| check.part(stream));
@@ -532,6 +573,7 @@ fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             first_slot: u64_at(rest, 24),
             begin_ns: u64_at(rest, 32),
             end_ns: u64_at(rest, 40),
+            pace: Pace::from_word(u64_at(rest, 56)),
         };
         segments.push(Segment { header, offset: at as u64, bits, lengths });
         at += total;

@@ -141,6 +141,9 @@ pub struct Thread {
     pub samples: u64,
 }
 
+/// `burst`: the table of windows in a trace folder.
+pub const WINDOWS: &str = "windows.parquet";
+
 /// Counts over the whole trace.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -153,6 +156,8 @@ pub struct Totals {
     pub loads_executed: Option<u64>,
     /// The same where it is only an estimate from the kept windows.
     pub loads_executed_estimate: Option<f64>,
+    /// `burst`: relative half-width of the 95 % interval of that estimate, as far as it comes from how fast the code runs.
+    pub loads_executed_error: Option<f64>,
     /// `watch`: loads and stores executed, where the PMU counted them.
     pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.

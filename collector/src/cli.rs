@@ -79,6 +79,10 @@ pub struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
 
+    /// Count on standard error while the program runs, also where the program writes to the same terminal [default: only where it does not]
+    #[arg(long)]
+    pub progress: bool,
+
     /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has address filters)
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
     pub functions: Option<String>,

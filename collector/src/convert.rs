@@ -11,10 +11,13 @@
 
 mod encode;
 mod expand;
+mod pace;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 pub use encode::Compression;
+pub use pace::Executed;
 
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
@@ -62,7 +65,7 @@ pub struct ThreadRows {
 }
 
 /// What came out.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// What expansion met.
     pub counters: Counters,
@@ -76,8 +79,11 @@ pub struct Outcome {
     pub damaged_segments: u64,
     /// Files that end inside a segment.
     pub torn_files: u64,
+    /// `burst`: loads that were executed in instrumented code, estimated.
+    pub loads_executed: Option<Executed>,
     /// Sentences for the user.
     pub problems: Vec<String>,
+    windows: Option<windows::Collector>,
 }
 
 /// More sentences than this say nothing new.
@@ -164,11 +170,30 @@ pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<O
     remove_parts(&samples);
     let source = expand::Source::new(manifest, &sidecars, files)?;
     drop(sidecars);
-    let done = encode::run(source, &samples, options);
+    let done = encode::run(source, &samples, options).and_then(|mut outcome| {
+        if let Some(windows) = outcome.windows.take() {
+            outcome.loads_executed = windows::write(trace, &windows.list, time_per_trigger(manifest))?;
+        }
+        Ok(outcome)
+    });
     if done.is_err() {
         remove_parts(&samples);
     }
     done
+}
+
+/// `burst`: the CPU time that each window stands for, nanoseconds: that between two triggers, and that of triggers which could not begin a window though they came in
+/// instrumented code.
+fn time_per_trigger(manifest: &Manifest) -> Option<f64> {
+    let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
+    let (came, windows) = (count("came"), count("windows") - count("empty"));
+    if windows < 1.0 || manifest.rate <= 0.0 {
+        return None;
+    }
+    let asked = 1e9 / manifest.rate;
+    // A timer comes with the system's tick at most.
+    let period = if manifest.trigger.contains("timer") { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
+    Some(period * (windows + count("busy") + count("no_room") + count("empty")) / windows)
 }
 
 /// The sidecars of the manifest's modules by identity.

@@ -13,7 +13,7 @@ use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
 use crate::shared::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
 use mgz_annotations_schema::abi::Slot;
-use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
+use mgz_annotations_schema::spill::{Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -239,6 +239,7 @@ impl<'a> Drainer<'a> {
             end_ns: info.end_ns,
             cause: info.cause as u8,
             slots: slots.len() as u32,
+            pace: Pace::from_word(info.pace),
         };
         match self.write(stream, &header, slots) {
             Ok(()) => {

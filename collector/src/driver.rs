@@ -131,6 +131,10 @@ pub enum Event {
         slots: u64,
         /// Bytes of the spill folder.
         bytes: u64,
+        /// `burst`: windows that were begun.
+        windows: u64,
+        /// `burst`: triggers that came outside of instrumented code.
+        outside: u64,
     },
 }
 
@@ -418,7 +422,8 @@ impl Session<'_> {
             on_event(&Event::Module(module));
         }
         let (slots, bytes) = self.drainer.progress();
-        on_event(&Event::Progress { slots, bytes });
+        let (windows, outside) = (self.arena.counter(count::WINDOWS), self.arena.counter(count::TRIGGERS_OUTSIDE));
+        on_event(&Event::Progress { slots, bytes, windows, outside });
     }
 }
 

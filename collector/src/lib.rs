@@ -33,4 +33,5 @@ pub mod heaplog;
 pub mod shared;
 pub mod signals;
 pub mod summary;
+pub mod ticker;
 pub mod watch;

@@ -13,6 +13,7 @@ use crate::objects::{self, Objects};
 use crate::probe;
 use crate::shared;
 use crate::summary;
+use crate::ticker::Ticker;
 use crate::watch;
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::addrmap::AddrMap;
@@ -126,7 +127,9 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let rate = if asked == Mode::Burst { cli.rate } else { 0.0 };
     let manifest = Manifest { backend_why: choice.why, rate, ..manifest::begin(command, mode_name, options.period, options.window) };
     let mut session = Session { manifest, folder, objects: Objects::default() };
-    let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event))?));
+    let ticker = Ticker::new(cli.progress);
+    let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event, &ticker))?));
+    drop(ticker);
     let outcome = match started {
         Ok(outcome) => outcome,
         Err(failure) => {
@@ -188,13 +191,16 @@ impl Session {
             .map_err(|e| Failure::own(format!("{}: the manifest cannot be written: {e}", self.folder.path().display())))
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, ticker: &Ticker) {
         match event {
             Event::Module(module) => {
                 self.objects.met(module.pid);
                 self.module(module);
             }
-            Event::Progress { .. } => self.objects.tick(),
+            Event::Progress { slots, bytes, windows, outside } => {
+                self.objects.tick();
+                ticker.tell(*slots, *bytes, *windows, *outside);
+            }
         }
     }
 
@@ -363,7 +369,10 @@ impl Session {
         }
         let loads = c.rows + c.implied + c.implied_unplaced;
         let whole = m.totals.records_kept == m.totals.records_executed && c.unknown == 0 && outcome.damaged_segments == 0 && outcome.torn_files == 0;
-        if m.state == "interrupted" {
+        if m.mode == "burst" {
+            m.totals.loads_executed_estimate = outcome.loads_executed.map(|e| e.loads);
+            m.totals.loads_executed_error = outcome.loads_executed.map(|e| e.error);
+        } else if m.state == "interrupted" {
             // What the program did after the recorder was killed is not known.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);

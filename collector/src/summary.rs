@@ -52,9 +52,16 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         (Some(exact), _) => {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
+        (None, Some(estimate)) if manifest.mode == "burst" => {
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", ±{:.0}%", 100.0 * e));
+            let _ = write!(line, "~{} loads executed (by how fast the code of the windows runs{error}), ", count(estimate));
+        }
         // An import knows only how often a sample was taken.
         (None, Some(estimate)) if t.records_executed == 0 => {
             let _ = write!(line, "~{} loads executed in all code (a sample every {} of them), ", count(estimate), count(manifest.period as f64));
+        }
+        (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
+            line.push_str("loads executed unknown (too few windows to measure how fast the code runs), ");
         }
         (None, None) if t.records_executed == 0 && t.records_kept > 0 => line.push_str("loads executed unknown, "),
         (None, Some(estimate)) => {

@@ -52,6 +52,20 @@ impl Trace {
     }
 }
 
+/// What `windows.parquet` says of samples: how many executed loads each of their loads stands for.
+pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
+    let mut weights = BTreeMap::new();
+    let file = std::fs::File::open(dir.join(mgz_annotations_schema::trace::WINDOWS))?;
+    for batch in parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)?.build()? {
+        let batch = batch?;
+        let column = |name: &str| batch.column_by_name(name).with_context(|| format!("no column {name}"));
+        let sample = column("sample")?.as_primitive::<UInt32Type>();
+        let weight = column("stands_for")?.as_primitive::<arrow_array::types::Float64Type>();
+        weights.extend(sample.iter().flatten().zip(weight.iter()));
+    }
+    Ok(weights)
+}
+
 /// Reads a trace folder.
 pub fn read(dir: &Path) -> Result<Trace> {
     let text = std::fs::read(dir.join(MANIFEST)).with_context(|| format!("{}/{MANIFEST}", dir.display()))?;

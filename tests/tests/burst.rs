@@ -225,6 +225,47 @@ fn samples_are_spread_as_time_is() {
     }
 }
 
+/// Samples are by time, but what is said of loads is weighted by how fast the code runs. The source tells how many loads each function executes: 6.6, 85.5 and 7.8%,
+/// while each takes a quarter to a half of the time.
+#[test]
+fn loads_are_estimated_from_the_speed_of_the_code() {
+    const LOADS: [f64; 3] = [25_125.0, 327_680.0, 30_000.0];
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let functions = symbols(&app.original, &["chase", "sum", "mix"]);
+    let (runs, rounds) = (5, 750.0);
+    let trace = dir.path().join("trace");
+    let (mut sums, mut totals, mut covered) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..runs {
+        let options = ["--mode", "burst", "--rate", "1000", "--force"];
+        tools::succeed(&mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]), LIMIT).unwrap();
+        let rows = rows::read(&trace).unwrap();
+        let weights = rows::weights(&trace).unwrap();
+        let mut loads = [0f64; 3];
+        for row in rows.threads.values().flatten() {
+            if let Some(i) = functions.iter().position(|f| (f.0..f.1).contains(&row.ip)) {
+                loads[i] += weights.get(&row.sample).copied().flatten().unwrap();
+            }
+        }
+        let all: f64 = loads.iter().sum();
+        let totals_of = &rows.manifest.totals;
+        let (estimate, error) = (totals_of.loads_executed_estimate.unwrap(), totals_of.loads_executed_error.unwrap());
+        let truth = rounds * LOADS.iter().sum::<f64>();
+        println!("shares {:?}, {estimate:.3e} ± {:.0}% of {truth:.3e}", loads.map(|l| l / all), 100.0 * error);
+        assert!((estimate / all - 1.0).abs() < 0.01, "{estimate} {all}");
+        covered += u32::from((estimate / truth - 1.0).abs() <= error.max(0.05) * (estimate / truth));
+        sums.push(loads[1] / all);
+        totals.push(estimate / truth);
+    }
+    for list in [&mut sums, &mut totals] {
+        list.sort_by(f64::total_cmp);
+    }
+    let (share, total) = (sums[runs / 2], totals[runs / 2]);
+    assert!((share - LOADS[1] / LOADS.iter().sum::<f64>()).abs() < 0.08, "{sums:?}");
+    assert!((0.6..1.6).contains(&total), "{totals:?}");
+    assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
+}
+
 /// Where `perf_event_open` is refused, timers take its place; where these are refused too, the program runs unharmed and the user is told.
 #[test]
 fn clocks_that_are_refused() {

@@ -3,6 +3,7 @@
 mod parts;
 mod quiet;
 mod spill;
+pub mod weights;
 
 pub use parts::ColumnSet;
 pub(crate) use quiet::quietly;

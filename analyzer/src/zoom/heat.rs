@@ -153,7 +153,7 @@ impl Plan {
 
     /// What the engine needs to count for the map.
     pub(super) fn aids(&self) -> Aids {
-        Aids { heat: Some(self.regions.clone()), objects: None }
+        Aids { heat: Some(self.regions.clone()), ..Aids::default() }
     }
 
     /// Counts by a pass over the trace of its own.

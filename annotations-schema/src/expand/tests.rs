@@ -55,7 +55,7 @@ fn mark(id: u32, payload: u64, aux: u32) -> Slot {
 }
 
 fn header(kind: SegmentKind, first_slot: u64, slots: &[Slot]) -> SegmentHeader {
-    SegmentHeader { kind, first_slot, begin_ns: 1000 + 10 * first_slot, end_ns: 1000 + 10 * (first_slot + slots.len() as u64), cause: 0, slots: slots.len() as u32 }
+    SegmentHeader { kind, first_slot, begin_ns: 1000 + 10 * first_slot, end_ns: 1000 + 10 * (first_slot + slots.len() as u64), cause: 0, slots: slots.len() as u32, ..SegmentHeader::default() }
 }
 
 fn expand_kind(sidecar: &Sidecar, kind: SegmentKind, slots: &[Slot]) -> (RowBatch, Counters) {

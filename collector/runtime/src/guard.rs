@@ -105,6 +105,7 @@ fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32) -
         executed: control.slots_before + slots,
         begin_ns: control.begin_ns,
         end_ns: sys::now_ns(),
+        ..ChunkInfo::default()
     }
 }
 
@@ -115,7 +116,7 @@ pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns
         return process::count(count::EMPTY_WINDOWS, 1);
     }
     let place = thread::place_of(header, ring, control.base);
-    let info = ChunkInfo { end_ns, ..describe(header, ring, place, slots, cause) };
+    let info = ChunkInfo { end_ns, pace: crate::pace::take(ring), ..describe(header, ring, place, slots, cause) };
     control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
     // The next window is another one.
     control.slots_before += slots + 1;
@@ -153,6 +154,7 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
         executed,
         begin_ns: begin,
         end_ns: now,
+        ..ChunkInfo::default()
     };
     announce(header, control, info);
 }

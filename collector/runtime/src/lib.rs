@@ -47,6 +47,8 @@ pub mod modules;
 #[cfg(not(test))]
 pub mod next;
 #[cfg(not(test))]
+pub mod pace;
+#[cfg(not(test))]
 pub mod process;
 #[cfg(not(test))]
 pub mod signals;

@@ -79,6 +79,15 @@ pub const CAUSE_CALLBACK: u32 = 12;
 /// Burst: the thread came to code of an instrumented file that has no clone.
 pub const CAUSE_NO_CLONE: u32 = 13;
 
+/// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
+pub const PACE_WATCHED: u32 = 1;
+/// The same over one iteration: what the measurement costs.
+pub const PACE_WATCHED_NEAR: u32 = 2;
+/// The clone made so many records.
+pub const PACE_LAP: u32 = 3;
+/// The same over few records.
+pub const PACE_LAP_NEAR: u32 = 4;
+
 /// What the runtime counts, see [`Header::counters`].
 pub mod count {
     /// Threads that found no free thread slot, or no low memory for their ring.
@@ -314,6 +323,14 @@ pub struct ChunkInfo {
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC when it was published.
     pub end_ns: u64,
+    /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not measured.
+    pub pace: u64,
+}
+
+/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the next 29, records in the lowest 32.
+pub const fn pace(kind: u32, records: u32, ns: u64) -> u64 {
+    const MOST: u64 = (1 << 29) - 1;
+    (kind as u64) << 61 | (if ns < MOST { ns } else { MOST }) << 32 | records as u64
 }
 
 /// Offset of a thread slot's control page in the file.

@@ -685,8 +685,9 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         let start = ring.spare().base;
         return go_on(ring.spare(), start, context);
     }
-    if header.mode == MODE_BURST && thread::in_guard(header, ring, address) && modules::in_clone(context.registers[RIP]) {
-        window::leave(ring, context, window::Why::Full);
+    let at_guard = |address| thread::in_guard(header, ring, address) || address.wrapping_sub(thread::spare_end(ring)) < crate::shared::PAGE as u64;
+    if header.mode == MODE_BURST && at_guard(address) && modules::in_clone(context.registers[RIP]) {
+        window::full(header, ring, context);
         return true;
     }
     if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
@@ -710,7 +711,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
 }
 
 /// Lets the interrupted store write its slot at `start`: moves the region's base there.
-fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
+pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
     let mut code = [0u8; 16];
     // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
     unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
@@ -754,7 +755,7 @@ unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Conte
     // (Not `thread::current`: a child has no trigger before it has a ring.)
     match thread::ring_at(sys::gs()) {
         Some(ring) if trigger::is_ours(ring, i) => {
-            trigger::came(ring, c);
+            trigger::came(ring, i, c);
             return 0;
         }
         None if i.code > 0 => return 0,

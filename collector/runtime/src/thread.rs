@@ -48,6 +48,8 @@ pub struct Private {
     pub window: crate::window::Window,
     /// What begins windows.
     pub trigger: crate::trigger::Trigger,
+    /// How fast the code runs.
+    pub pace: crate::pace::Pace,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: u32,
     /// The program's alternate stack: address, flags, size.
@@ -245,6 +247,7 @@ pub fn set_up() {
         trigger_blocked: false,
         window: Default::default(),
         trigger: Default::default(),
+        pace: Default::default(),
         mapped: ring.private().mapped,
         stack: [0, SS_DISABLE, 0],
         environment: [0, 0],
@@ -529,6 +532,11 @@ pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE);
     let chunk = header.chunk_bytes as usize;
     from < header.places as usize * (chunk + PAGE) && from % (chunk + PAGE) >= chunk
+}
+
+/// End of the spare ring of a ring in low memory, where its guard page is.
+pub fn spare_end(ring: Ring) -> u64 {
+    (ring.address - SPARE + PAGE + SPARE_RING) as u64
 }
 
 fn private_page(ring: Ring) {

@@ -94,6 +94,7 @@ pub fn arm(ring: Ring) {
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
     const TIMER_DELETE: usize = 226;
+    crate::pace::end(ring);
     let trigger = core::mem::take(&mut ring.private().trigger);
     match trigger.kind {
         TRIGGER_EVENT => {
@@ -128,6 +129,7 @@ pub fn quiet(ring: Ring) -> bool {
 
 /// In a forked child: the parent's trigger is not this process's.
 pub fn renew(ring: Ring) {
+    crate::pace::forget(ring);
     let inherited = core::mem::take(&mut ring.private().trigger);
     if inherited.kind == TRIGGER_EVENT {
         sys::close(inherited.handle as isize);
@@ -136,6 +138,19 @@ pub fn renew(ring: Ring) {
 }
 
 fn event(header: &Header) -> Option<Trigger> {
+    const BYTES: usize = 64;
+    // struct perf_event_attr, first version: type software, size, config task clock, period.
+    let mut attributes = [0u64; BYTES / 8];
+    attributes[0] = 1 | (BYTES as u64) << 32;
+    attributes[1] = 1;
+    attributes[2] = period(header);
+    // exclude_kernel, exclude_hv.
+    attributes[5] = 1 << 5 | 1 << 6;
+    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME })
+}
+
+/// Opens an event of the calling thread that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
+pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     const PERF_EVENT_OPEN: usize = 298;
     const FCNTL: usize = 72;
     const GETRLIMIT: usize = 97;
@@ -146,14 +161,6 @@ fn event(header: &Header) -> Option<Trigger> {
     const F_SETOWN_EX: usize = 15;
     const F_DUPFD_CLOEXEC: usize = 1030;
     const O_ASYNC_NONBLOCK: usize = 0o20000 | 0o4000;
-    const ATTRIBUTES: usize = 64;
-    // struct perf_event_attr, first version: type software, size, config task clock, period.
-    let mut attributes = [0u64; ATTRIBUTES / 8];
-    attributes[0] = 1 | (ATTRIBUTES as u64) << 32;
-    attributes[1] = 1;
-    attributes[2] = period(header);
-    // exclude_kernel, exclude_hv.
-    attributes[5] = 1 << 5 | 1 << 6;
     // SAFETY: the attributes live across the call.
     let fd = unsafe { sys::call(PERF_EVENT_OPEN, attributes.as_ptr() as usize, 0, usize::MAX, usize::MAX, CLOEXEC, 0) };
     if fd < 0 {
@@ -183,7 +190,7 @@ fn event(header: &Header) -> Option<Trigger> {
         sys::close(fd);
         return None;
     }
-    Some(Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME })
+    Some(fd)
 }
 
 /// Marks the signals of [`timer`].
@@ -211,10 +218,13 @@ fn timer(header: &Header) -> Option<Trigger> {
     Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 0 })
 }
 
-/// Whether a signal came from this thread's trigger.
+/// Whether a signal came from this thread's trigger or watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
     let trigger = ring.private().trigger;
+    if info.code > 0 && crate::pace::is_ours(ring, info.value as u32 as i32) {
+        return true;
+    }
     match trigger.kind {
         TRIGGER_EVENT => info.code > 0 && info.value as u32 as i32 == trigger.handle,
         TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
@@ -223,8 +233,11 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
     }
 }
 
-/// The trigger's signal has come. All signals are blocked.
-pub fn came(ring: Ring, context: &mut Context) {
+/// The signal has come. All signals are blocked.
+pub fn came(ring: Ring, info: &Info, context: &mut Context) {
+    if info.code > 0 && crate::pace::is_ours(ring, info.value as u32 as i32) {
+        return crate::pace::hit(ring, context);
+    }
     let trigger = &mut ring.private().trigger;
     trigger.left = trigger.left.wrapping_sub(1);
     let (kind, handle, over) = (trigger.kind, trigger.handle, trigger.left == 0);

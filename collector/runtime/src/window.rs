@@ -18,6 +18,7 @@ use crate::shared::*;
 use crate::sys;
 use crate::thread::{self, Ring};
 use crate::modules;
+use crate::pace::{self, Plan};
 use core::sync::atomic::Ordering;
 
 /// Why a window ended.
@@ -67,6 +68,8 @@ pub struct Window {
     since: u64,
     /// Nanoseconds of the window in code without a clone.
     outside: u64,
+    /// Slots of the lap that it is instead of a window ([`pace`]), or 0.
+    lap: u64,
 }
 
 /// Longest stay in code without a clone, nanoseconds.
@@ -146,6 +149,10 @@ fn close(ring: Ring, why: Why, now: u64) {
         }
     }
     let slots = end.clamp(control.base, control.guard) - control.base;
+    if window.lap != 0 {
+        pace::lapped(ring, slots / 16, window.lap, end_ns.saturating_sub(control.begin_ns + window.outside));
+        return rest(header, ring);
+    }
     control.cursor = control.base + slots;
     // Time elsewhere is none of the window's.
     control.begin_ns = (control.begin_ns + window.outside).min(end_ns);
@@ -191,6 +198,48 @@ pub fn leave(ring: Ring, context: &mut Context, why: Why) {
     close(ring, why, now);
 }
 
+/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in the original code, unless the speed of the clone is to be
+/// measured.
+pub fn full(header: &Header, ring: Ring, context: &mut Context) {
+    let control = ring.control();
+    let window = ring.private().window;
+    let whole = window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
+    let plan = if whole { pace::plan(ring, control.guard, header.window, sys::now_ns()) } else { Plan::Nothing };
+    if let Plan::Lap(slots) = plan
+        && ring.address < 1 << 32
+        && let Some(place) = modules::place(context.registers[RIP])
+    {
+        let now = sys::now_ns();
+        crate::signals::commit(control, context, &place.state);
+        close(ring, Why::Full, now);
+        return begin_lap(header, ring, slots, context);
+    }
+    leave(ring, context, Why::Full);
+    if let Plan::Watch { address, records, kind } = plan {
+        pace::watch(header, ring, context, address, records, kind);
+    }
+}
+
+/// Lets the thread go on in the clone, with a store that lies ahead, in memory that nobody reads.
+fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
+    let control = ring.control();
+    let end = thread::spare_end(ring);
+    control.guard = end;
+    control.base = end - 16 * slots;
+    for page in (control.base..end).step_by(PAGE) {
+        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is taken.
+        unsafe { (page as *mut u64).write_volatile(0) };
+    }
+    // A killed thread's recorder must not take it for a window.
+    control.filling = control.published.load(Ordering::Relaxed).wrapping_sub(1);
+    if !crate::signals::go_on(control, control.base, context) {
+        return rest(header, ring);
+    }
+    hooks::set(control, Hooks::Window);
+    ring.private().window = Window { open: true, lap: slots, ..Window::default() };
+    control.begin_ns = sys::now_ns();
+}
+
 /// Control goes to code without a clone. Returns false if the window had to be closed.
 pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
     let cursor = ring.control().cursor;
@@ -228,6 +277,7 @@ pub fn trigger(ring: Ring, context: &mut Context) {
     if modules::in_clone(rip) || hooks::interrupted(rip) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
+    pace::give_up(ring);
     let window = ring.private().window;
     if window.open && window.away {
         if sys::now_ns().saturating_sub(window.since) < STAY {

@@ -1,5 +1,6 @@
 //! The reading half: spill files to groups of rows, in order.
 
+use super::windows::Collector;
 use super::{ConvertError, Outcome, ThreadRows};
 use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, RowBatch, Tables};
@@ -49,6 +50,8 @@ pub(super) struct Source {
     tables: Tables,
     modules: ModuleMap,
     files: Vec<(ThreadKey, PathBuf)>,
+    /// `burst`.
+    windows: Option<Collector>,
 }
 
 impl Source {
@@ -56,13 +59,14 @@ impl Source {
         let tables = Tables::new(sidecars.values()).map_err(|error| ConvertError::Sidecar { path: "annotations".into(), error })?;
         let numbers: BTreeMap<&str, usize> = sidecars.keys().enumerate().map(|(i, id)| (id.as_str(), i)).collect();
         let modules = ModuleMap::new(&manifest.modules, |module| numbers.get(module.sidecar_id.as_str()).copied());
-        Ok(Source { tables, modules, files })
+        let windows = (manifest.mode == "burst").then(|| Collector::new(manifest, sidecars));
+        Ok(Source { tables, modules, files, windows })
     }
 
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
     /// false the work is given up.
     pub(super) fn expand(&self, group_rows: usize, pool: &Pool, mut emit: impl FnMut(Group) -> bool) -> Outcome {
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { windows: self.windows.clone(), ..Outcome::default() };
         let mut next_sample = 0;
         let mut group = Group::default();
         let mut slots: Vec<Slot> = Vec::new();
@@ -85,7 +89,11 @@ impl Source {
                         expander.place(&now);
                         std::mem::swap(&mut now, &mut placements);
                     }
+                    let first = group.rows.len();
                     expander.segment(&segment.header, &slots, &mut next_sample, &mut group.rows);
+                    if let Some(windows) = &mut outcome.windows {
+                        windows.add(key, &segment.header, &group.rows, first);
+                    }
                     if group.rows.len() >= group_rows && !send(&mut group, key, pool, &mut emit) {
                         return outcome;
                     }

@@ -67,6 +67,10 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         let slots = settings.window.min(written).min((s.slots_before.saturating_add(written)).saturating_sub(known));
         return if slots == 0 { Rest::Nothing } else { Rest::Window { end: s.cursor - s.ring_start, slots } };
     }
+    if settings.mode == MODE_BURST && s.guard <= s.self_addr {
+        // It was in a lap, whose slots are nobody's.
+        return Rest::Nothing;
+    }
     let chunk = settings.chunk_bytes;
     let first = s.self_addr.wrapping_add(PAGE as u64);
     let Some(from_first) = s.guard.checked_sub(chunk).and_then(|start| start.checked_sub(first)) else { return Rest::Nonsense };

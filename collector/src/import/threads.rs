@@ -55,6 +55,7 @@ impl Written {
             end_ns: self.end_ns.max(self.begin_ns),
             cause: cause::WHOLE,
             slots: self.slots,
+            ..SegmentHeader::default()
         }
     }
 }

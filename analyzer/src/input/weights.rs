@@ -1,0 +1,87 @@
+//! How many executed loads each recorded load of a sample stands for: `windows.parquet` in.
+//!
+//! Samples of `ring` stand for equally many records. Those of `burst` stand for equal times, in which fast code executes more loads than
+//! slow code; the recorder has measured how many.
+
+use super::quietly;
+use mgz_annotations_schema::trace::WINDOWS;
+use polars::prelude::*;
+use std::path::Path;
+
+/// Weights by sample.
+#[derive(Debug, Default, PartialEq)]
+pub struct Weights {
+    /// In units of 1/[`UNIT`]; 0 where nothing is known.
+    by_sample: Vec<u64>,
+}
+
+/// A weight of one.
+pub const UNIT: u64 = 16;
+
+impl Weights {
+    /// The weight of a sample.
+    pub fn of(&self, sample: u32) -> u64 {
+        self.by_sample.get(sample as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Reads the weights of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
+pub fn read(folder: &Path) -> Result<Option<Weights>, String> {
+    let path = folder.join(WINDOWS);
+    let file = match std::fs::File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}; what is said of the whole run is by time, not by loads", path.display())),
+    };
+    quietly(|| ParquetReader::new(file).finish())
+        .and_then(|r| r.map_err(|e| e.to_string()))
+        .and_then(|frame| weights(&frame).map_err(|e| e.to_string()))
+        .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
+}
+
+fn weights(frame: &DataFrame) -> PolarsResult<Option<Weights>> {
+    let sample = frame.column("sample")?.cast(&DataType::UInt32)?;
+    let stands_for = frame.column("stands_for")?.cast(&DataType::Float64)?;
+    let (sample, stands_for) = (sample.u32()?, stands_for.f64()?);
+    if stands_for.null_count() > 0 || frame.height() == 0 {
+        return Ok(None);
+    }
+    let mut by_sample = Vec::new();
+    for (sample, weight) in sample.iter().zip(stands_for.iter()) {
+        let (Some(sample), Some(weight)) = (sample, weight) else { continue };
+        // Windows are numbered one by one: a number far beyond them is damage.
+        if sample as usize > 4 * frame.height() + 1024 || !(0.0..1e12).contains(&weight) {
+            polars_bail!(ComputeError: "sample {sample} with a weight of {weight}");
+        }
+        let at = sample as usize;
+        if by_sample.len() <= at {
+            by_sample.resize(at + 1, 0);
+        }
+        by_sample[at] = (weight * UNIT as f64).round() as u64;
+    }
+    Ok(Some(Weights { by_sample }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_read_and_damage_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path()), Ok(None));
+        let mut frame = df!("sample" => [0u32, 2, 1], "stands_for" => [1.5, 1000.0, 2.0]).unwrap();
+        let path = dir.path().join(WINDOWS);
+        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        let weights = read(dir.path()).unwrap().unwrap();
+        assert_eq!([0, 1, 2, 3].map(|s| weights.of(s)), [24, 32, 16_000, 0]);
+        let mut frame = df!("sample" => [0u32, 4_000_000_000], "stands_for" => [1.5, 1000.0]).unwrap();
+        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        assert!(read(dir.path()).unwrap_err().contains("damaged"));
+        let mut frame = df!("sample" => [0u32, 1], "stands_for" => [Some(1.5), None]).unwrap();
+        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        assert_eq!(read(dir.path()), Ok(None));
+        std::fs::write(&path, b"PAR1 nothing").unwrap();
+        assert!(read(dir.path()).is_err());
+    }
+}

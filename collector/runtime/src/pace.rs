@@ -1,0 +1,242 @@
+//! How fast the code of a window runs: samples are by time, and what they say of loads needs the loads per nanosecond.
+//!
+//! The time of the window itself says little: it is short, and spent with cold caches in code that records. So after a few windows
+//! a second the thread is watched a little longer, in one of two ways.
+//!
+//! *Watched*: where an address among the window's last records advances by a constant stride, a hardware watchpoint is put where it will be so many
+//! iterations later, and the thread goes on in the original code. Its signal tells how long those took, at the program's own speed.
+//!
+//! *Lap*: else the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! code that records, with warm caches: an upper bound.
+//!
+//! Some are made over hardly any records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
+
+use crate::abi::Slot;
+use crate::context::{Context, RIP};
+use crate::shared::*;
+use crate::sys;
+use crate::thread::Ring;
+use crate::trigger;
+
+/// Slots of a lap.
+pub const LAP: u64 = 2048;
+/// Slots of one that shows its own cost.
+const LAP_NEAR: u64 = 32;
+/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled when it was not, up to so often. (A watchpoint costs 20 µs in
+/// a virtual machine, so its way must be long; loops are often short.)
+const FAR: u32 = 16 << 10;
+const HALVED: i32 = 3;
+const DOUBLED: i32 = 4;
+/// A thread's first measurements follow one another at once, so that short runs have some.
+const FIRST: u32 = 16;
+/// Nanoseconds from one of the others to the next: at most 20 a second.
+const EVERY: u64 = 50_000_000;
+/// One of so many is near.
+const NEAR_OF: u32 = 3;
+/// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
+const LONGEST: [u64; 2] = [100_000, 20];
+/// The watched instruction lies this near to where the window ended, bytes.
+const NEARBY: u64 = 4096;
+
+/// State of a thread's measurements; lies in [`crate::thread::Private`]. Zero: none made yet.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Pace {
+    /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
+    event: i32,
+    /// The watchpoint is set.
+    armed: bool,
+    /// The last watch was in vain: the next measurement is a lap.
+    failed: bool,
+    /// Log2 of what the way is longer than [`FAR`].
+    longer: i32,
+    /// Measurements begun.
+    begun: u32,
+    /// Records that lie between the window's end and the watchpoint.
+    records: u32,
+    /// `PACE_*` of what is under way.
+    kind: u32,
+    /// When it was set.
+    since: u64,
+    /// Where the original code went on then.
+    from: u64,
+    /// When the next measurement may be made.
+    due: u64,
+    /// The latest result, not yet published.
+    result: u64,
+}
+
+/// Takes the latest result, as [`ChunkInfo::pace`] has it.
+pub fn take(ring: Ring) -> u64 {
+    core::mem::take(&mut ring.private().pace.result)
+}
+
+/// What is to be measured behind a full window.
+pub enum Plan {
+    /// Nothing now.
+    Nothing,
+    /// A watchpoint at an address, so many records ahead.
+    Watch { address: u64, records: u32, kind: u32 },
+    /// A lap of so many slots.
+    Lap(u64),
+}
+
+/// Decides what is to be measured behind a window whose slots end at `end`.
+pub fn plan(ring: Ring, end: u64, slots: u64, now: u64) -> Plan {
+    let pace = &mut ring.private().pace;
+    if now < pace.due || pace.armed {
+        return Plan::Nothing;
+    }
+    pace.begun = pace.begun.saturating_add(1);
+    pace.due = if pace.begun < FIRST { now } else { now + EVERY };
+    let near = pace.begun % NEAR_OF == 2;
+    if pace.event >= 0
+        && !core::mem::take(&mut pace.failed)
+        && let Some((last, stride, per_three)) = stride(end, slots)
+    {
+        let records = if near { 0 } else { u64::from(FAR << (pace.longer + HALVED) >> HALVED) };
+        let iterations = (3 * records / per_three).max(1);
+        return Plan::Watch {
+            address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
+            records: (iterations * per_three / 3) as u32,
+            kind: if near { PACE_WATCHED_NEAR } else { PACE_WATCHED },
+        };
+    }
+    Plan::Lap(if near { LAP_NEAR } else { LAP })
+}
+
+/// An address that advances steadily in the last slots of a window: where it was last, its stride, and the slots of three iterations.
+fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64)> {
+    /// Records that are tried.
+    const TRIED: usize = 8;
+    /// Slots that are searched.
+    const REACH: usize = 400;
+    /// Strides beyond this are of something else.
+    const MOST: i64 = 4096;
+    let count = (slots as usize).min(REACH + TRIED);
+    // SAFETY: the slots were just written by this thread; the place is its own until it is published.
+    let window = unsafe { core::slice::from_raw_parts((end - 16 * count as u64) as *const Slot, count) };
+    for first in (count.saturating_sub(TRIED)..count).rev() {
+        let id = window[first].id;
+        let (mut last, mut step, mut found) = (window[first].payload, 0i64, 0u64);
+        for at in (0..first).rev() {
+            if window[at].id != id {
+                continue;
+            }
+            let difference = last.wrapping_sub(window[at].payload) as i64;
+            if difference == 0 || difference.abs() > MOST || (found > 0 && difference != step) {
+                break;
+            }
+            (step, last) = (difference, window[at].payload);
+            found += 1;
+            if found == 3 {
+                return Some((window[first].payload, step as u64, (first - at) as u64));
+            }
+        }
+    }
+    None
+}
+
+const IOC_DISABLE: usize = 0x2401;
+const IOC_ENABLE: usize = 0x2400;
+const IOC_MODIFY: usize = 0x4008_240b;
+
+/// Sets the watchpoint for a thread that is about to go on in the original code at `context`.
+pub fn watch(header: &Header, ring: Ring, context: &Context, address: u64, records: u32, kind: u32) {
+    let pace = &mut ring.private().pace;
+    let attributes = attributes(address);
+    if pace.event == 0 {
+        pace.event = trigger::open_event(header, &attributes).map_or(-1, |fd| fd as i32);
+    } else if pace.event > 0 {
+        // SAFETY: the attributes live across the call.
+        let set = unsafe { sys::call(sys::nr::IOCTL, pace.event as usize, IOC_MODIFY, attributes.as_ptr() as usize, 0, 0, 0) };
+        if set != 0 {
+            return;
+        }
+    }
+    if pace.event <= 0 {
+        return;
+    }
+    *pace = Pace { armed: true, records, kind, from: context.registers[RIP], ..*pace };
+    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off so is never on again.
+    // SAFETY: integers only.
+    unsafe { sys::call(sys::nr::IOCTL, pace.event as usize, IOC_ENABLE, 0, 0, 0, 0) };
+    pace.since = sys::now_ns();
+}
+
+/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1, one wake-up each.
+fn attributes(address: u64) -> [u64; 9] {
+    const BYTES: u64 = 72;
+    const READ_WRITE: u64 = 3;
+    // disabled, exclude_kernel, exclude_hv.
+    const FLAGS: u64 = 1 | 1 << 5 | 1 << 6;
+    [5 | BYTES << 32, 0, 1, 0, 0, FLAGS, 1 | READ_WRITE << 32, address, 8]
+}
+
+/// Whether a signal is that of the watchpoint.
+pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
+    let event = ring.private().pace.event;
+    event > 0 && event == descriptor
+}
+
+/// The watched address was met. All signals are blocked.
+pub fn hit(ring: Ring, context: &Context) {
+    let now = sys::now_ns();
+    let pace = &mut ring.private().pace;
+    if !pace.armed {
+        return;
+    }
+    pace.armed = false;
+    disable(pace.event);
+    let took = now.saturating_sub(pace.since);
+    if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records) && context.registers[RIP].abs_diff(pace.from) < NEARBY {
+        pace.result = crate::shared::pace(pace.kind, pace.records, took);
+        if pace.kind == PACE_WATCHED {
+            pace.longer = (pace.longer + 1).min(DOUBLED);
+        }
+    } else {
+        in_vain(pace);
+    }
+}
+
+fn in_vain(pace: &mut Pace) {
+    pace.failed = true;
+    pace.longer = (pace.longer - 1).max(-HALVED);
+}
+
+/// A window begins, or the thread leaves its code: what is being watched is given up.
+pub fn give_up(ring: Ring) {
+    let pace = &mut ring.private().pace;
+    if pace.armed {
+        pace.armed = false;
+        in_vain(pace);
+        disable(pace.event);
+    }
+}
+
+fn disable(event: i32) {
+    // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+    unsafe { sys::call(sys::nr::IOCTL, event as usize, IOC_DISABLE, 0, 0, 0, 0) };
+}
+
+/// A lap has ended after `slots` slots, of `wanted`.
+pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
+    if slots >= wanted {
+        let kind = if wanted == LAP { PACE_LAP } else { PACE_LAP_NEAR };
+        ring.private().pace.result = crate::shared::pace(kind, slots as u32, ns);
+    }
+}
+
+/// Gives the watchpoint back.
+pub fn end(ring: Ring) {
+    give_up(ring);
+    forget(ring);
+}
+
+/// In a forked child: the parent's event is not this process's.
+pub fn forget(ring: Ring) {
+    let pace = core::mem::take(&mut ring.private().pace);
+    if pace.event > 0 {
+        sys::close(pace.event as isize);
+    }
+}

@@ -1,0 +1,185 @@
+//! How fast the code of windows runs when it is not recorded, from the measurements that the runtime makes behind some of them
+//! (`collector/runtime/src/pace.rs`).
+//!
+//! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost is what the *near* measurements of the run take, by its lower third: threads
+//! are interrupted now and then. What is left, by record, is pooled over the windows that have most of their loads in the same function, likewise. Where a
+//! function has watched measurements these count alone; laps are of code that records, and what recording adds is taken off.
+//! Functions without a measurement are taken to be like the others.
+
+use super::windows::Window;
+use mgz_annotations_schema::spill::pace;
+use std::collections::BTreeMap;
+
+/// What is known of the speed of a window's code.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Speed {
+    /// Nanoseconds for a load of the original code.
+    pub ns_per_load: f64,
+    /// Relative half-width of its 95 % interval.
+    pub error: f64,
+    /// `watched`, `lap` or `others`.
+    pub source: &'static str,
+}
+
+/// Nanoseconds that recording adds to a record where no function tells: the middle of what was seen over the kernels in `benches/`, 0.5 to 1.5.
+const ADDED: f64 = 0.9;
+/// A record takes this long at least, nanoseconds: loads of more than a cycle's worth of ports are no loop.
+const LEAST: f64 = 0.1;
+/// Of what a lap takes per record, the original takes this share at least.
+const LEAST_SHARE: f64 = 0.25;
+/// Relative error of a function's speed from laps: what recording adds is not known better.
+const LAP_ERROR: f64 = 0.6;
+/// Relative error where only other functions tell.
+const OTHERS_ERROR: f64 = 0.8;
+
+/// The kind's name in `windows.parquet`.
+pub(super) fn name(kind: u8) -> &'static str {
+    match kind {
+        pace::WATCHED => "watched",
+        pace::WATCHED_NEAR => "watched_near",
+        pace::LAP => "lap",
+        pace::LAP_NEAR => "lap_near",
+        _ => "none",
+    }
+}
+
+/// Speeds of all windows; `None` for all if nothing was measured.
+pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
+    let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR);
+    let laps = by_function(windows, pace::LAP, pace::LAP_NEAR);
+    let added = median(&mut watched.iter().filter_map(|(code, w)| Some(laps.get(code)?.0 - w.0)).collect::<Vec<_>>()).map_or(ADDED, |a| a.max(0.0));
+    let mut functions: BTreeMap<(u16, u32), (f64, f64, &'static str)> = BTreeMap::new();
+    for (&code, &(ns, _)) in &laps {
+        functions.insert(code, ((ns - added).max(ns * LEAST_SHARE), LAP_ERROR, "lap"));
+    }
+    for (&code, &(ns, error)) in &watched {
+        functions.insert(code, (ns, error, "watched"));
+    }
+    let others = median(&mut windows.iter().filter_map(|w| functions.get(&w.code).map(|f| f.0)).collect::<Vec<_>>());
+    let of = |w: &Window| {
+        let (ns, error, source) = functions.get(&w.code).copied().or(others.map(|ns| (ns, OTHERS_ERROR, "others")))?;
+        // Records of the code in this window, by load.
+        (w.loads > 0).then(|| Speed { ns_per_load: ns.max(LEAST) * f64::from(w.records) / f64::from(w.loads), error, source })
+    };
+    windows.iter().map(of).collect()
+}
+
+/// By function: nanoseconds by record, and the relative error of that.
+fn by_function(windows: &[Window], far: u8, near: u8) -> BTreeMap<(u16, u32), (f64, f64)> {
+    let of = |kind| windows.iter().filter(move |w| w.pace.kind == kind);
+    let mut costs: Vec<f64> = of(near).map(|w| f64::from(w.pace.ns)).collect();
+    let Some((cost, cost_error)) = typical(&mut costs) else { return BTreeMap::new() };
+    let mut measured: BTreeMap<(u16, u32), Vec<(f64, f64)>> = BTreeMap::new();
+    for w in of(far).filter(|w| w.pace.records > 0) {
+        // The window itself, recorded and cold, is no faster than the code by itself: what took longer has gone another way.
+        let own = w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
+        if (f64::from(w.pace.ns) - cost) / f64::from(w.pace.records) > 1.5 * own {
+            continue;
+        }
+        measured.entry(w.code).or_default().push((f64::from(w.pace.ns), f64::from(w.pace.records)));
+    }
+    let estimate = |list: Vec<(f64, f64)>| {
+        let (ns, own_error) = typical(&mut list.iter().map(|(ns, records)| (ns - cost).max(0.0) / records).collect::<Vec<_>>())?;
+        // The error of the cost counts for less, the longer the measured ways are.
+        let (records, _) = typical(&mut list.iter().map(|l| l.1).collect::<Vec<_>>())?;
+        let ns = ns.max(LEAST);
+        Some((ns, (1.96 * own_error.hypot(cost_error / records) / ns).clamp(0.05, 1.0)))
+    };
+    measured.into_iter().filter_map(|(code, list)| Some((code, estimate(list)?))).collect()
+}
+
+/// The lower third of what was measured, since interruptions only add to it; and its standard error, by the spread below the median.
+fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
+    if list.is_empty() {
+        return None;
+    }
+    list.sort_unstable_by(f64::total_cmp);
+    let at = |share: f64| list[((list.len() - 1) as f64 * share) as usize];
+    let value = at(1.0 / 3.0);
+    // One or two measurements may be anything.
+    let spread = if list.len() < 3 { 0.5 * value } else { (at(0.5) - at(0.1)).max(0.02 * value) };
+    Some((value, spread / (list.len() as f64).sqrt()))
+}
+
+fn median(list: &mut [f64]) -> Option<f64> {
+    let middle = list.len() / 2;
+    (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// How many executed loads each load of a window stands for: a window stands for `ns` of its thread's time in instrumented code, of which it took some itself. `None` where its speed is not known.
+pub(super) fn stands_for(window: &Window, speed: Option<&Speed>, ns: f64) -> Option<f64> {
+    let elsewhere = (ns - window.end_ns.saturating_sub(window.begin_ns) as f64).max(ns / 2.0);
+    Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
+}
+
+/// Loads that were executed in instrumented code, estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Executed {
+    /// The estimate.
+    pub loads: f64,
+    /// Relative half-width of its 95 % interval, as far as it comes from the speeds.
+    pub error: f64,
+}
+
+/// From windows, what each of their loads stands for, and their speeds. `None` where those are not known.
+pub(super) fn executed(windows: &[Window], stand_for: &[Option<f64>], speeds: &[Option<Speed>]) -> Option<Executed> {
+    let (mut loads, mut errors) = (0.0, 0.0);
+    for ((window, weight), speed) in windows.iter().zip(stand_for).zip(speeds) {
+        let here = f64::from(window.loads) * (*weight)?;
+        loads += here;
+        errors += here * speed.as_ref()?.error;
+    }
+    (loads > 0.0).then(|| Executed { loads, error: errors / loads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_annotations_schema::spill::{Pace, ThreadKey};
+
+    fn window(function: u32, loads: u32, kind: u8, records: u32, ns: u32) -> Window {
+        Window {
+            key: ThreadKey::default(),
+            sample: 0,
+            records: 1000,
+            loads,
+            begin_ns: 0,
+            end_ns: 5_000,
+            cause: 0,
+            code: (0, function),
+            pace: Pace { kind, records, ns },
+        }
+    }
+
+    #[test]
+    fn functions_have_the_speed_that_was_watched_less_its_cost() {
+        let mut list: Vec<Window> = (0..5).map(|k| window(1, 2000, pace::WATCHED, 10_000, 15_000 + 20_000 + 100 * k)).collect();
+        list.extend((0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 1, 15_000 + 100 * k)));
+        // One that was met by another way.
+        list.push(window(1, 2000, pace::WATCHED, 10_000, 4_000_000));
+        list.push(window(2, 1000, pace::LAP, 2048, 2_000 + 3 * 2048));
+        list.push(window(2, 1000, pace::LAP_NEAR, 32, 2_000));
+        list.push(window(3, 1000, pace::NONE, 0, 0));
+        let speeds = speeds(&list);
+        // 2 ns a record, two loads a record.
+        let first = speeds[0].unwrap();
+        assert!((first.ns_per_load - 1.0).abs() < 0.02 && first.error <= 0.2 && first.source == "watched", "{first:?}");
+        let lap = speeds[9].unwrap();
+        assert!((lap.ns_per_load - (3.0 - ADDED)).abs() < 0.01 && lap.source == "lap", "{lap:?}");
+        assert_eq!(speeds[11].unwrap().source, "others");
+        // Nine windows of function 1 at 1 ns a load, each for a millisecond: about a million loads each.
+        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6)).collect();
+        let all = executed(&list[..9], &stand_for, &speeds).unwrap();
+        assert!((all.loads / 9e6 - 1.0).abs() < 0.03 && all.error < 0.2, "{all:?}");
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing_known() {
+        let list = [window(1, 1000, pace::NONE, 0, 0), window(1, 1000, pace::WATCHED, 1000, 30_000)];
+        // Without a near one its cost is not known.
+        let found = speeds(&list);
+        assert_eq!(found, [None, None]);
+        assert_eq!(executed(&list, &[None, None], &found), None);
+        assert_eq!(executed(&[], &[], &[]), None);
+    }
+}

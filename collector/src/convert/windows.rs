@@ -1,0 +1,149 @@
+//! `windows.parquet`: one row for each window of `burst`, with how fast its code runs by itself.
+
+use super::ConvertError;
+use super::pace::{self, Executed, Speed};
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::expand::RowBatch;
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::spill::{Pace, SegmentHeader, ThreadKey, cause};
+use mgz_annotations_schema::trace::{Manifest, WINDOWS};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Window {
+    pub key: ThreadKey,
+    pub sample: u32,
+    /// Slots in it.
+    pub records: u32,
+    /// Loads in it, implied ones included.
+    pub loads: u32,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub cause: u8,
+    /// The module and function that most of its loads are in.
+    pub code: (u16, u32),
+    /// What was measured behind it.
+    pub pace: Pace,
+}
+
+/// Windows as they are expanded.
+#[derive(Clone, Debug)]
+pub(super) struct Collector {
+    /// By module of the manifest, then by site: the function.
+    functions: Vec<Vec<u32>>,
+    pub list: Vec<Window>,
+    /// The thread of the window before, if it has rows: a measurement is told with the window that follows it.
+    before: Option<ThreadKey>,
+    /// Loads by function of the current window.
+    tally: BTreeMap<(u16, u32), u32>,
+}
+
+impl Collector {
+    /// For traces of `burst`.
+    pub fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>) -> Collector {
+        let of = |id: &String| sidecars.get(id).map_or_else(Vec::new, |s| s.sites.iter().map(|site| site.function).collect());
+        Collector { functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(), list: Vec::new(), before: None, tally: BTreeMap::new() }
+    }
+
+    /// A window has been expanded to the rows of the batch from `first` on.
+    pub fn add(&mut self, key: ThreadKey, header: &SegmentHeader, rows: &RowBatch, first: usize) {
+        if header.pace != Pace::default()
+            && self.before == Some(key)
+            && let Some(last) = self.list.last_mut()
+        {
+            last.pace = header.pace;
+        }
+        self.before = None;
+        if first >= rows.len() {
+            return;
+        }
+        self.tally.clear();
+        let mut loads = 0u32;
+        for row in first..rows.len() {
+            if rows.store[row] {
+                continue;
+            }
+            let weight = 1 + u32::from(rows.implied_const[row]);
+            let function = self.functions.get(usize::from(rows.module[row])).and_then(|f| f.get(rows.site[row] as usize));
+            *self.tally.entry((rows.module[row], function.copied().unwrap_or(u32::MAX))).or_default() += weight;
+            loads += weight;
+        }
+        let Some((&code, _)) = self.tally.iter().max_by_key(|&(code, n)| (n, std::cmp::Reverse(code))) else { return };
+        self.before = Some(key);
+        self.list.push(Window {
+            key,
+            sample: rows.sample[first],
+            records: header.slots,
+            loads,
+            begin_ns: header.begin_ns,
+            end_ns: header.end_ns,
+            cause: header.cause,
+            code,
+            pace: Pace::default(),
+        });
+    }
+}
+
+/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known. `ns`: the time that a window stands for.
+pub(super) fn write(folder: &Path, list: &[Window], ns: Option<f64>) -> Result<Option<Executed>, ConvertError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let speeds = pace::speeds(list);
+    let stand_for: Vec<Option<f64>> = list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns?)).collect();
+    let path = folder.join(WINDOWS);
+    let temporary = folder.join(format!("{WINDOWS}.tmp"));
+    let fields = [
+        ("process", DataType::UInt32),
+        ("thread", DataType::UInt32),
+        ("sample", DataType::UInt32),
+        ("records", DataType::UInt32),
+        ("loads", DataType::UInt32),
+        ("begin_ns", DataType::UInt64),
+        ("end_ns", DataType::UInt64),
+        ("cause", DataType::Utf8),
+        ("pace", DataType::Utf8),
+        ("pace_records", DataType::UInt32),
+        ("pace_ns", DataType::UInt32),
+    ];
+    let mut fields: Vec<Field> = fields.into_iter().map(|(name, kind)| Field::new(name, kind, false)).collect();
+    fields.push(Field::new("ns_per_load", DataType::Float64, true));
+    fields.push(Field::new("ns_per_load_error", DataType::Float64, true));
+    fields.push(Field::new("ns_per_load_source", DataType::Utf8, true));
+    fields.push(Field::new("stands_for", DataType::Float64, true));
+    let u32s = |of: &dyn Fn(&Window) -> u32| Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef;
+    let u64s = |of: &dyn Fn(&Window) -> u64| Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let texts = |of: &dyn Fn(&Window) -> &'static str| Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef;
+    let known = |of: &dyn Fn(&Speed) -> f64| Arc::new(speeds.iter().map(|s| s.as_ref().map(of)).collect::<Float64Array>()) as ArrayRef;
+    let columns = vec![
+        u32s(&|w| w.key.process),
+        u32s(&|w| w.key.thread),
+        u32s(&|w| w.sample),
+        u32s(&|w| w.records),
+        u32s(&|w| w.loads),
+        u64s(&|w| w.begin_ns),
+        u64s(&|w| w.end_ns),
+        texts(&|w| cause::name(w.cause)),
+        texts(&|w| pace::name(w.pace.kind)),
+        u32s(&|w| w.pace.records),
+        u32s(&|w| w.pace.ns),
+        known(&|s| s.ns_per_load),
+        known(&|s| s.error),
+        Arc::new(speeds.iter().map(|s| s.as_ref().map(|s| s.source)).collect::<StringArray>()) as ArrayRef,
+        Arc::new(stand_for.iter().copied().collect::<Float64Array>()) as ArrayRef,
+    ];
+    let schema = Arc::new(Schema::new(fields));
+    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(|e| ConvertError::Encode(e.into()))?;
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(super::io(&temporary))?;
+    let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).build();
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
+    Ok(pace::executed(list, &stand_for, &speeds))
+}
