@@ -48,17 +48,19 @@ fn main() {
     rustc.arg("-o").arg(&archive).arg(runtime.join("src/lib.rs"));
     run("compiling the runtime", &mut rustc);
 
-    link(&archive, &exports, &out.join("libmgz_runtime.so"));
+    link(&archive, &exports, &out.join("libmgz_runtime.so"), "both");
     // The same with the allocator's functions, for `--heap`.
-    link(&archive, &heap_exports, &out.join("libmgz_runtime_heap.so"));
+    // Its symbols get other names for `--heap-hook`, which the older kind of table can be made anew for.
+    link(&archive, &heap_exports, &out.join("libmgz_runtime_heap.so"), "sysv");
 }
 
-fn link(archive: &Path, exports: &Path, output: &Path) {
+fn link(archive: &Path, exports: &Path, output: &Path, hash: &str) {
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     cc.args(["-shared", "-nostartfiles", "-nostdlib"]);
     for option in ["-z,initfirst", "-z,now", "-z,relro", "-z,noexecstack", "-soname,libmgz_runtime.so", "--gc-sections", "--strip-debug", "--build-id"] {
         cc.arg(format!("-Wl,{option}"));
     }
+    cc.arg(format!("-Wl,--hash-style={hash}"));
     cc.arg(format!("-Wl,--version-script={}", exports.display()));
     cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive").arg("-o").arg(output);
     run("linking the runtime", &mut cc);

@@ -86,7 +86,7 @@ fn main() {
                 windows.run(&rows.slice(from..from + window));
             }
         });
-        let footprint = best(n, || Footprints::new().add(&rows, 0));
+        let footprint = best(n, || Footprints::default().add(&rows, 0));
         println!("{name:<24}{distance:>12.1}{by_size:>12.1}{footprint:>12.1}");
         assert_eq!(histogram.exact.iter().sum::<u64>() + histogram.logarithmic.iter().sum::<u64>() + histogram.firsts, n as u64 * 5);
     }

@@ -97,6 +97,9 @@ pub struct Arguments {
     /// Does not read the sidecars: code is not named, addresses are analysed all the same.
     #[arg(long)]
     pub no_annotations: bool,
+    /// Memory for footprints, e.g. 512M; what is beyond goes to scratch files (in TMPDIR). Default: a quarter of what is available.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub memory: Option<u64>,
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
@@ -117,6 +120,11 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
 }
 
 impl Arguments {
+    /// Bytes that footprints may take.
+    pub fn footprint_bytes(&self) -> usize {
+        self.memory.map_or_else(|| crate::available::memory() / 4, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     /// What is asked of the analysis.
     pub fn questions(&self) -> anyhow::Result<Questions> {
         let nanoseconds = |s: Option<f64>| s.map(|s| (s * 1e9) as u64);
@@ -127,6 +135,7 @@ impl Arguments {
             tau: self.tau,
             stop: self.stop,
             estimator: self.estimator,
+            footprint_bytes: self.footprint_bytes(),
             look: Look {
                 from_ns: nanoseconds(self.from),
                 to_ns: nanoseconds(self.to),
@@ -134,6 +143,21 @@ impl Arguments {
             },
         })
     }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let fail = || format!("{text:?} is not a size; give bytes, or a number with K, M, G or T");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let power = match text[digits.len()..].trim_end_matches(['b', 'B', 'i']).to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return Err(fail()),
+    };
+    let number: u64 = digits.parse().map_err(|_| fail())?;
+    number.checked_mul(1 << (10 * power)).ok_or_else(fail)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -1,8 +1,8 @@
 //! Which code a row belongs to: functions, source lines, and the *groups* that the stages count by.
 //!
 //! A group is four times a *line piece* plus a class: 0 Constant, 1 Strided, 2 Irregular, 3 store. A line
-//! piece is the code of one machine function that stems from one source position with one inline chain
-//! (without line information: the whole function). Function and line tables are sums of pieces.
+//! piece is the code of one machine function that stems from one source position with one inline chain and is in the same loops
+//! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use std::collections::HashMap;
@@ -33,13 +33,47 @@ pub struct LineName {
     pub line: u32,
 }
 
+/// A row of the loop table.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+pub struct LoopName {
+    /// Index into [`CodeMap::functions`].
+    pub function: u32,
+    /// Link-time address of its head.
+    pub header: u64,
+    /// Link-time address of the head of the loop around it.
+    pub outer: Option<u64>,
+    /// Number of loops that it is in, itself included.
+    pub depth: u32,
+    /// Source file of the branch back to the head; empty if unknown.
+    pub file: String,
+    /// Its line; 0 if unknown.
+    pub line: u32,
+    /// Where that code was inlined: `caller at file:line`, from the inside out.
+    pub chain: Vec<String>,
+}
+
+/// By what rows are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The whole trace.
+    Whole,
+    /// Functions.
+    Function,
+    /// Source lines.
+    Line,
+    /// Loops; each with those inside it.
+    Loop,
+}
+
 /// A line piece.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// Index into [`CodeMap::functions`].
     pub function: u32,
     /// Index into [`CodeMap::lines`].
     pub line: u32,
+    /// Indices into [`CodeMap::loops`] of the loops that it is in, the innermost first.
+    pub loops: Vec<u32>,
     /// `caller at file:line`, from the inside out.
     pub chain: Vec<String>,
 }
@@ -65,6 +99,8 @@ pub struct CodeMap {
     pub functions: Vec<FunctionName>,
     /// Source lines.
     pub lines: Vec<LineName>,
+    /// Loops.
+    pub loops: Vec<LoopName>,
     /// Line pieces.
     pub pieces: Vec<Piece>,
     line_index: HashMap<LineName, u32>,
@@ -98,7 +134,7 @@ impl CodeMap {
         let function = self.functions.len() as u32;
         self.functions.push(FunctionName { function: "[unknown]".into(), module: module.into() });
         let line = self.line(LineName { function: "[unknown]".into(), module: module.into(), file: String::new(), line: 0 });
-        self.pieces.push(Piece { function, line, chain: Vec::new() });
+        self.pieces.push(Piece { function, line, loops: Vec::new(), chain: Vec::new() });
         self.pieces.len() as u32 - 1
     }
 
@@ -145,14 +181,17 @@ impl CodeMap {
             };
             self.functions.push(FunctionName { function: text, module: module.into() });
         }
-        let mut pieces: HashMap<(u32, u32), u32> = HashMap::new();
+        let first_loop = self.loops.len() as u32;
+        self.loops.extend((0..sidecar.loops.len()).map(|at| loop_name(sidecar, at, first)));
+        let mut pieces: HashMap<(u32, u32, u32), u32> = HashMap::new();
         let mut out = Vec::with_capacity(sidecar.sites.len());
         for site in &sidecar.sites {
-            let key = (site.function, site.location);
+            let key = (site.function, site.location, site.in_loop);
             let piece = match pieces.get(&key) {
                 Some(&piece) => piece,
                 None => {
-                    let piece = self.piece(sidecar, module, first + site.function, site.location);
+                    let loops = nest(sidecar, site.in_loop).map(|l| first_loop + l).collect();
+                    let piece = self.piece(sidecar, module, first + site.function, site.location, loops);
                     pieces.insert(key, piece);
                     piece
                 }
@@ -162,7 +201,7 @@ impl CodeMap {
         out
     }
 
-    fn piece(&mut self, sidecar: &Sidecar, module: &str, function: u32, location: u32) -> u32 {
+    fn piece(&mut self, sidecar: &Sidecar, module: &str, function: u32, location: u32, loops: Vec<u32>) -> u32 {
         let frames = chain(sidecar, location);
         let inner = frames.first();
         let mut name = inner.map_or("", |l| sidecar.string(l.function)).to_string();
@@ -175,19 +214,14 @@ impl CodeMap {
             file: inner.map_or("", |l| sidecar.string(l.file)).into(),
             line: inner.map_or(0, |l| l.line),
         });
-        let chain = frames
-            .iter()
-            .skip(1)
-            .map(|l| format!("{} at {}:{}", sidecar.string(l.function), file_name(sidecar.string(l.file)), l.line))
-            .collect();
-        self.pieces.push(Piece { function, line, chain });
+        self.pieces.push(Piece { function, line, loops, chain: callers(sidecar, &frames) });
         self.pieces.len() as u32 - 1
     }
 
     /// A map of names alone: of a partial result. Sites are the pieces themselves.
-    pub fn from_parts(functions: Vec<FunctionName>, lines: Vec<LineName>, pieces: Vec<Piece>) -> CodeMap {
+    pub fn from_parts(functions: Vec<FunctionName>, lines: Vec<LineName>, loops: Vec<LoopName>, pieces: Vec<Piece>) -> CodeMap {
         let site_pieces = (0..pieces.len() as u32).collect();
-        CodeMap { functions, lines, pieces, site_pieces, ..CodeMap::default() }
+        CodeMap { functions, lines, loops, pieces, site_pieces, ..CodeMap::default() }
     }
 
     /// Adds the code of another map of names; returns the number of each of its pieces in this one. Functions of one name in a module
@@ -204,7 +238,8 @@ impl CodeMap {
         }
         let mut functions: HashMap<(FunctionName, u32), u32> = numbered(&self.functions).into_iter().zip(0..).collect();
         let mut lines: HashMap<LineName, u32> = self.lines.iter().cloned().zip(0..).collect();
-        let mut pieces: HashMap<(u32, u32, Vec<String>), u32> = self.pieces.iter().map(|p| (p.function, p.line, p.chain.clone())).zip(0..).collect();
+        let mut loops: HashMap<LoopName, u32> = self.loops.iter().cloned().zip(0..).collect();
+        let mut pieces: HashMap<Piece, u32> = self.pieces.iter().cloned().zip(0..).collect();
         let function_of: Vec<u32> = numbered(&other.functions)
             .into_iter()
             .map(|name| {
@@ -224,16 +259,56 @@ impl CodeMap {
                 })
             })
             .collect();
+        let loop_of: Vec<u32> = other
+            .loops
+            .iter()
+            .map(|name| {
+                let name = LoopName { function: function_of[name.function as usize], ..name.clone() };
+                *loops.entry(name.clone()).or_insert_with(|| {
+                    self.loops.push(name);
+                    self.loops.len() as u32 - 1
+                })
+            })
+            .collect();
         let piece_of = other.pieces.iter().map(|p| {
-            let (function, line) = (function_of[p.function as usize], line_of[p.line as usize]);
-            *pieces.entry((function, line, p.chain.clone())).or_insert_with(|| {
-                self.pieces.push(Piece { function, line, chain: p.chain.clone() });
+            let piece = Piece {
+                function: function_of[p.function as usize],
+                line: line_of[p.line as usize],
+                loops: p.loops.iter().map(|&l| loop_of[l as usize]).collect(),
+                chain: p.chain.clone(),
+            };
+            *pieces.entry(piece.clone()).or_insert_with(|| {
+                self.pieces.push(piece);
                 self.pieces.len() as u32 - 1
             })
         });
         let piece_of = piece_of.collect();
         self.site_pieces = (0..self.pieces.len() as u32).collect();
         piece_of
+    }
+
+    /// The rows of a table that a group's loads count in.
+    #[inline(always)]
+    pub fn targets(&self, target: Target, group: u32) -> &[u32] {
+        match self.pieces.get(group as usize / 4) {
+            None => &[],
+            Some(piece) => match target {
+                Target::Whole => &[0],
+                Target::Function => std::slice::from_ref(&piece.function),
+                Target::Line => std::slice::from_ref(&piece.line),
+                Target::Loop => &piece.loops,
+            },
+        }
+    }
+
+    /// Number of rows of a table.
+    pub fn rows(&self, target: Target) -> usize {
+        match target {
+            Target::Whole => 1,
+            Target::Function => self.functions.len(),
+            Target::Line => self.lines.len(),
+            Target::Loop => self.loops.len(),
+        }
     }
 
     /// Number of modules.
@@ -271,6 +346,30 @@ impl CodeMap {
             },
         }
     }
+}
+
+/// The loops that a load is in, from the inside out. The sidecar's reader has checked that this ends.
+fn nest(sidecar: &Sidecar, in_loop: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(in_loop.checked_sub(1), |&at| sidecar.loops.get(at as usize).map(|l| l.parent).filter(|&p| p != NONE))
+}
+
+fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
+    let l = &sidecar.loops[at];
+    let frames = chain(sidecar, l.location);
+    LoopName {
+        function: first_function + l.function,
+        header: l.header,
+        outer: sidecar.loops.get(l.parent as usize).map(|o| o.header),
+        depth: nest(sidecar, at as u32 + 1).count() as u32,
+        file: frames.first().map_or("", |f| sidecar.string(f.file)).into(),
+        line: frames.first().map_or(0, |f| f.line),
+        chain: callers(sidecar, &frames),
+    }
+}
+
+/// Where code was inlined.
+fn callers(sidecar: &Sidecar, frames: &[&mgz_annotations_schema::sidecar::Location]) -> Vec<String> {
+    frames.iter().skip(1).map(|l| format!("{} at {}:{}", sidecar.string(l.function), file_name(sidecar.string(l.file)), l.line)).collect()
 }
 
 /// Frames of a location from the inside out. The sidecar's reader has checked that chains end.

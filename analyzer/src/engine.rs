@@ -6,7 +6,7 @@
 //! engines until the next batch. Parallelism is over samples and stages, never inside one stage of one
 //! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
 
-use crate::footprint::{Entry, Footprints, GroupCount};
+use crate::footprint::{Budget, FootprintSet, Footprints, GroupCount};
 use crate::incidence::Incidence;
 use crate::input::weights::Weights;
 use crate::objects::Resolver;
@@ -56,12 +56,14 @@ pub struct Options {
     pub sites: u32,
     /// Rows per thread and batch.
     pub batch_rows: u64,
+    /// Bytes of memory that footprints may take before they go to a file.
+    pub footprint_bytes: usize,
 }
 
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, blocks: false, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20 }
+        Options { block_shift, blocks: false, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20, footprint_bytes: usize::MAX }
     }
 }
 
@@ -74,6 +76,7 @@ struct Bucket {
 /// What one worker has found, and its engines.
 struct Worker {
     buckets: Vec<Bucket>,
+    budget: Arc<Budget>,
     blocks: bool,
     windows: WindowEngine,
     strides: Strides,
@@ -84,7 +87,7 @@ struct Worker {
 impl Worker {
     fn bucket(&mut self, number: u32) -> &mut Bucket {
         while self.buckets.len() <= number as usize {
-            self.buckets.push(Bucket { footprints: Footprints::new(), reuse: ReuseTotals::new(self.blocks) });
+            self.buckets.push(Bucket { footprints: Footprints::new(self.budget.clone()), reuse: ReuseTotals::new(self.blocks) });
         }
         &mut self.buckets[number as usize]
     }
@@ -171,8 +174,8 @@ impl Census {
 
 /// What was found in the rows of one bucket.
 pub struct BucketOutcome {
-    /// Footprint entries, sorted by address space, line, group.
-    pub footprint: Vec<Entry>,
+    /// Footprint entries.
+    pub footprint: FootprintSet,
     /// Counts by group.
     pub counts: Vec<GroupCount>,
     /// Reuse inside samples.
@@ -197,6 +200,8 @@ pub struct Outcome {
     pub spaces: Vec<u32>,
     /// Pieces that were skipped, and why.
     pub damage: Vec<String>,
+    /// Bytes of footprints that went to a file; `None`: they should have, and no file could be written.
+    pub spilled: Option<usize>,
 }
 
 /// Rows of a sample in one chunk.
@@ -284,6 +289,7 @@ pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat,
         objects,
         heat,
         weights,
+        budget: Arc::new(Budget::new(options.footprint_bytes)),
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -340,6 +346,7 @@ struct Driver {
     objects: Option<Arc<Resolver>>,
     heat: Option<Arc<HeatRegions>>,
     weights: Option<Arc<Weights>>,
+    budget: Arc<Budget>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -354,6 +361,7 @@ impl Driver {
         let pooled = self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
         pooled.unwrap_or_else(|| Worker {
             buckets: Vec::new(),
+            budget: self.budget.clone(),
             blocks: self.options.blocks,
             windows: WindowEngine::new(),
             strides: Strides::default(),
@@ -688,13 +696,14 @@ impl Driver {
                 buckets[number].1.merge(bucket.reuse);
             }
         }
+        let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
         let buckets = buckets
             .into_iter()
             .map(|(tables, reuse)| {
-                let (footprint, counts) = Footprints::fold(tables);
+                let (footprint, counts) = FootprintSet::new(tables);
                 BucketOutcome { footprint, counts, reuse }
             })
             .collect();
-        Outcome { buckets, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage }
+        Outcome { buckets, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
     }
 }

@@ -32,7 +32,7 @@ mod targets;
 
 pub use footprint::{Block, footprint};
 pub use growth::{Curve, CurvePoint, Order, curve};
-pub use targets::{Blocks, Grouped};
+pub use targets::{Blocks, Grouped, Kinds};
 
 /// Quantile of the normal distribution for 95 %.
 const Z: f64 = 1.959_964;

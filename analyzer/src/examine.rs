@@ -27,17 +27,20 @@ pub struct Questions {
     pub stop: u64,
     /// Estimator of footprints.
     pub estimator: Estimator,
+    /// Bytes of memory that footprints may take before they go to a file.
+    pub footprint_bytes: usize,
     /// Part of the run for the time zoom.
     pub look: Look,
 }
 
 /// The first pass alone, to be written and merged later.
-pub fn partial(trace: Trace, block: u64, progress: &(dyn Fn(u64) + Sync)) -> Partial {
+pub fn partial(trace: Trace, block: u64, footprint_bytes: usize, progress: &(dyn Fn(u64) + Sync)) -> Partial {
     let full = trace.manifest.mode == "full";
     let options = Options {
         samples: !full,
         incidence: !full,
         sites: trace.code.site_pieces().len() as u32,
+        footprint_bytes,
         ..Options::new(block.trailing_zeros())
     };
     let source = trace.source(ColumnSet::default());
@@ -100,6 +103,7 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         samples: questions.zoom || sampled,
         incidence: sampled,
         sites: trace.code.site_pieces().len() as u32,
+        footprint_bytes: questions.footprint_bytes,
         ..Options::new(questions.block.trailing_zeros())
     };
     let mut warnings = trace.warnings.clone();
@@ -108,6 +112,9 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     damage.extend(outcome.damage.iter().cloned());
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
     warnings.extend(source.notes());
+    if outcome.spilled.is_none() {
+        warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
+    }
     let mut analysis = build(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
     if by_block {
         let bucket = &outcome.buckets[0];

@@ -96,7 +96,7 @@ pub(crate) fn write_frame(folder: &Path, name: &str, made: Result<DataFrame, Str
     Ok(path)
 }
 
-/// Writes `summary`, `functions`, `lines`, `windows`, `distances` and, if there, the zoom tables into
+/// Writes `summary`, `functions`, `lines`, `loops`, `windows`, `distances` and, if there, the zoom tables into
 /// `folder`, which is made if need be. Returns the files.
 pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
     std::fs::create_dir_all(folder).map_err(|e| ExportError { path: folder.display().to_string(), cause: e.to_string() })?;
@@ -112,6 +112,7 @@ pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<V
     table("summary", summary.and_then(|s| frame(&[s])))?;
     table("functions", frame(&analysis.functions))?;
     table("lines", frame(&analysis.lines))?;
+    table("loops", frame(&analysis.loops))?;
     table("windows", frame(&analysis.windows))?;
     table("distances", frame(&analysis.summary.distances))?;
     table("intervals", frame(&analysis.summary.intervals))?;

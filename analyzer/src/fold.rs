@@ -1,13 +1,12 @@
 //! From table entries to footprints of functions, lines and the whole trace.
 //!
 //! The entries of one 64-byte line stand together. For each target (the whole, a function, a line) the
-//! maps of its entries are merged and their bits counted. Lines of memory are independent, so the
-//! entries are cut between lines and folded in parallel.
+//! maps of its entries are merged and their bits counted. Pages of memory are independent, so that those of different
+//! partitions are folded in parallel ([`crate::footprint::FootprintSet::fold`]).
 
-use crate::code::CodeMap;
+use crate::code::{CodeMap, Target};
 use crate::footprint::{Entry, Maps};
 use crate::metrics::Counts;
-use rayon::prelude::*;
 
 /// Memory lines of 64 bytes per page of 4 KiB.
 const LINES_PER_PAGE: u64 = 64;
@@ -23,6 +22,8 @@ pub struct Folded {
     pub functions: Vec<Counts>,
     /// Loads by line.
     pub lines: Vec<Counts>,
+    /// Loads by loop.
+    pub loops: Vec<Counts>,
 }
 
 /// What the entries of one target and memory line merge to.
@@ -62,42 +63,36 @@ fn add(into: &mut [Counts], from: &[Counts]) {
     }
 }
 
-/// Folds entries that are sorted by address space, line, group and have each key once.
-pub fn fold(entries: &[Entry], code: &CodeMap) -> Folded {
-    let same_line = |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
-    // Between pages, so that each page is counted once.
-    let page = |e: &Entry| (e.key().space, e.key().line / LINES_PER_PAGE);
-    let size = entries.len() / (rayon::current_num_threads() * 4) + 1;
-    let mut cuts = vec![0];
-    while let Some(&last) = cuts.last().filter(|&&c| c < entries.len()) {
-        let mut cut = (last + size).min(entries.len());
-        while cut < entries.len() && page(&entries[cut - 1]) == page(&entries[cut]) {
-            cut += 1;
+impl Folded {
+    /// Nothing yet.
+    pub(crate) fn new(code: &CodeMap) -> Folded {
+        Folded {
+            whole: Counts::default(),
+            stores: Counts::default(),
+            functions: vec![Counts::default(); code.functions.len()],
+            lines: vec![Counts::default(); code.lines.len()],
+            loops: vec![Counts::default(); code.loops.len()],
         }
-        cuts.push(cut);
     }
-    let empty = || Folded {
-        whole: Counts::default(),
-        stores: Counts::default(),
-        functions: vec![Counts::default(); code.functions.len()],
-        lines: vec![Counts::default(); code.lines.len()],
-    };
-    cuts.par_windows(2)
-        .map(|cut| {
-            let mut folded = empty();
-            let mut scratch = Scratch { keyed: Vec::new(), pages: LastPages::new(code) };
-            for same in entries[cut[0]..cut[1]].chunk_by(same_line) {
-                fold_line(same, code, &mut folded, &mut scratch);
-            }
-            folded
-        })
-        .reduce(empty, |mut a, b| {
-            a.whole.add_all(&b.whole);
-            a.stores.add_all(&b.stores);
-            add(&mut a.functions, &b.functions);
-            add(&mut a.lines, &b.lines);
-            a
-        })
+
+    /// Both together; of different pages.
+    pub(crate) fn merge(mut self, other: Folded) -> Folded {
+        self.whole.add_all(&other.whole);
+        self.stores.add_all(&other.stores);
+        add(&mut self.functions, &other.functions);
+        add(&mut self.lines, &other.lines);
+        add(&mut self.loops, &other.loops);
+        self
+    }
+}
+
+/// Folds entries that are sorted by address space, line, group and have each key once. They must be all that there are of their pages.
+pub(crate) fn fold(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
+    let same_line = |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
+    let mut scratch = Scratch { keyed: Vec::new(), pages: LastPages::new(code) };
+    for same in entries.chunk_by(same_line) {
+        fold_line(same, code, folded, &mut scratch);
+    }
 }
 
 /// The page that each target has touched last: entries come in the order of pages.
@@ -106,11 +101,12 @@ struct LastPages {
     stores: Option<(u32, u64)>,
     functions: Vec<Option<(u32, u64)>>,
     lines: Vec<Option<(u32, u64)>>,
+    loops: Vec<Option<(u32, u64)>>,
 }
 
 impl LastPages {
     fn new(code: &CodeMap) -> LastPages {
-        LastPages { whole: None, stores: None, functions: vec![None; code.functions.len()], lines: vec![None; code.lines.len()] }
+        LastPages { whole: None, stores: None, functions: vec![None; code.functions.len()], lines: vec![None; code.lines.len()], loops: vec![None; code.loops.len()] }
     }
 }
 
@@ -144,18 +140,23 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
         count_page(&mut scratch.pages.stores, page, &mut folded.stores);
     }
     let Scratch { keyed, pages } = scratch;
-    for (by_line, counts, pages) in [(false, &mut folded.functions, &mut pages.functions), (true, &mut folded.lines, &mut pages.lines)] {
+    let by = [
+        (Target::Function, &mut folded.functions, &mut pages.functions),
+        (Target::Line, &mut folded.lines, &mut pages.lines),
+        (Target::Loop, &mut folded.loops, &mut pages.loops),
+    ];
+    for (target, counts, pages) in by {
         keyed.clear();
         for entry in entries {
             let group = entry.key().group;
             if group & 3 == crate::code::CLASS_STORE {
                 continue;
             }
-            if let Some(piece) = code.pieces.get(group as usize / 4) {
-                keyed.push((if by_line { piece.line } else { piece.function }, group & 3, *entry.maps()));
-            }
+            keyed.extend(code.targets(target, group).iter().map(|&row| (row, group & 3, *entry.maps())));
         }
-        keyed.sort_unstable_by_key(|k| k.0);
+        if keyed.len() > 1 {
+            keyed.sort_unstable_by_key(|k| k.0);
+        }
         for same in keyed.chunk_by(|a, b| a.0 == b.0) {
             let mut merged = Merged::default();
             for (_, class, maps) in same {
@@ -173,18 +174,26 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::code::{FunctionName, LineName, Piece};
-    use crate::footprint::Footprints;
+    use crate::code::{FunctionName, LineName, LoopName, Piece};
+    use crate::footprint::{Budget, FootprintSet, Footprints};
+    use std::sync::Arc;
     use crate::rows::Rows;
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
 
-    /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are function 0.
+    /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are function 0. Line 1 is in loop 1, which is in loop 0, as is
+    /// piece 0.
     fn code() -> CodeMap {
         let mut code = CodeMap::default();
         code.functions = (0..2).map(|i| FunctionName { function: format!("f{i}"), module: "m".into() }).collect();
         code.lines = (0..3).map(|i| LineName { function: "f".into(), module: "m".into(), file: "x.c".into(), line: i }).collect();
-        code.pieces = (0..6).map(|i| Piece { function: i / 4, line: i / 2, chain: Vec::new() }).collect();
+        let loops = |i: u32| match i {
+            0 => vec![0],
+            2 | 3 => vec![1, 0],
+            _ => Vec::new(),
+        };
+        code.loops = vec![LoopName::default(); 2];
+        code.pieces = (0..6).map(|i| Piece { function: i / 4, line: i / 2, loops: loops(i), chain: Vec::new() }).collect();
         code
     }
 
@@ -214,24 +223,37 @@ mod tests {
         }
     }
 
-    fn measured(accesses: &[Access], tables: usize) -> Folded {
-        let mut all: Vec<Footprints> = (0..tables).map(|_| Footprints::new()).collect();
+    fn measured(accesses: &[Access], tables: usize, budget: &Arc<Budget>) -> Folded {
+        let mut all: Vec<Footprints> = (0..tables).map(|_| Footprints::new(budget.clone())).collect();
         for (i, a) in accesses.iter().enumerate() {
             let rows = Rows { address: &[a.0], size: &[a.1], group: &[a.2], implied: &[0] };
             all[i % tables].add(&rows, a.3);
         }
-        let (entries, _) = Footprints::fold(all);
-        fold(&entries, &code())
+        let (set, _) = FootprintSet::new(all);
+        let folded = set.fold(&code());
+        // The same from entries one by one, as partial results have them.
+        let mut loose = FootprintSet::default();
+        set.entries().into_iter().for_each(|e| loose.add(e));
+        assert_eq!(loose.fold(&code()).whole, folded.whole);
+        folded
     }
 
     fn check(accesses: &[Access], tables: usize) {
-        let folded = measured(accesses, tables);
+        check_within(accesses, tables, &Arc::default());
+    }
+
+    fn check_within(accesses: &[Access], tables: usize, budget: &Arc<Budget>) {
+        let folded = measured(accesses, tables, budget);
         let load = |a: &&Access| a.2 & 3 != 3;
         assert_eq!(folded.whole, by_definition(accesses.iter().filter(load)));
         let stores = by_definition(accesses.iter().filter(|a| !load(a)));
         assert_eq!(folded.stores, Counts { strided: 0, irregular: 0, ..stores });
         for f in 0..2 {
             assert_eq!(folded.functions[f as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 16 == f)));
+        }
+        for (l, pieces) in [(0, &[0u32, 2, 3][..]), (1, &[2, 3])] {
+            let inside = accesses.iter().filter(load).filter(|a| pieces.contains(&(a.2 / 4)));
+            assert_eq!(folded.loops[l], by_definition(inside));
         }
         for l in 0..3 {
             assert_eq!(folded.lines[l as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 8 == l)));
@@ -249,6 +271,20 @@ mod tests {
         ) {
             check(&accesses, tables);
         }
+    }
+
+    #[test]
+    fn entries_that_went_to_a_file_count_the_same() {
+        let mut state = 9u64;
+        let accesses: Vec<Access> = (0..1_500_000u64)
+            .map(|i| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                ((state >> 33) % 80_000_000 + (i & 7), 8, (state >> 12) as u32 % 24, 0)
+            })
+            .collect();
+        let budget = Arc::new(Budget::new(1 << 20));
+        check_within(&accesses, 2, &budget);
+        assert!(budget.spilled() > 10 << 20 && !budget.failed(), "{}", budget.spilled());
     }
 
     #[test]

@@ -4,16 +4,29 @@
 //! load class (see [`crate::code`]). It has three 64-bit maps, one bit per byte of the line: start
 //! addresses seen, start addresses seen at least twice, bytes touched. Maps of different groups merge by
 //! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
-//! and the whole trace are made from it at the end ([`Footprints::fold`]).
+//! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
+//!
+//! Method. A small table that fits the second-level cache takes the entries in use. What it has no room for is appended to
+//! one of some [`partitions`](partition) by its page; a partition that has doubled is sorted and its equals are merged. So there is no
+//! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
+//! room for wait in a file.
+
+mod partition;
+mod set;
+
+pub use partition::Budget;
+pub use set::FootprintSet;
 
 use crate::reuse::spread;
 use crate::rows::Rows;
+use partition::Partitions;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// Accesses between prefetch and use of a table line.
-const AHEAD: usize = 16;
-/// Entries of the small cache in front of the table.
-const FRONT: usize = 256;
+/// Rows whose places in the small table are fetched together.
+const TOGETHER: usize = 32;
+/// Entries of the small table: at first, and at most.
+const FRONT: [usize; 2] = [1 << 8, 1 << 14];
 /// Entry without content.
 const FREE: u64 = u64::MAX;
 /// No owner yet.
@@ -75,17 +88,17 @@ impl Entry {
     }
 }
 
-/// Bits of a packed key that hold the line; the others hold the owner. 41 bits of lines are 47 bits of
+/// Bits of a packed key that hold the owner; the others hold the line. 41 bits of lines are 47 bits of
 /// addresses, all that a user-space program on x86-64 has without five-level paging.
-const LINE_BITS: u32 = 41;
+const OWNER_BITS: u32 = 23;
 /// Owners that fit into a packed key. The last one is not used, so that no key equals [`FREE`].
-const OWNERS: u32 = (1 << (64 - LINE_BITS)) - 1;
+const OWNERS: u32 = (1 << OWNER_BITS) - 1;
 
-/// A place in the table: half a cache line. An *owner* is a group in an address space.
-#[repr(align(32))]
+/// A place in a table: half a cache line. An *owner* is a group in an address space.
+#[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    /// Owner and line, or [`FREE`].
+    /// Line and owner, or [`FREE`].
     key: u64,
     maps: Maps,
 }
@@ -96,7 +109,13 @@ impl Place {
 
 #[inline(always)]
 fn pack(line: u64, owner: u32) -> u64 {
-    u64::from(owner) << LINE_BITS | line
+    line << OWNER_BITS | u64::from(owner)
+}
+
+/// Whether a line and an owner fit into a packed key.
+#[inline(always)]
+fn fits(line: u64, owner: u32) -> bool {
+    line >> (64 - OWNER_BITS) == 0 && owner < OWNERS
 }
 
 /// Counts of one group.
@@ -110,10 +129,12 @@ pub struct GroupCount {
 
 /// The table.
 pub struct Footprints {
-    table: Vec<Place>,
-    shift: u32,
-    used: usize,
+    /// Pairs of places; of two the first was used last.
     front: Vec<Place>,
+    shift: u32,
+    /// Places that had to leave since the small table grew.
+    left: usize,
+    partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
     /// Group and address space of each owner.
@@ -125,19 +146,18 @@ pub struct Footprints {
 
 impl Default for Footprints {
     fn default() -> Footprints {
-        Footprints::new()
+        Footprints::new(Arc::default())
     }
 }
 
 impl Footprints {
     /// An empty table.
-    pub fn new() -> Footprints {
-        let size = 1usize << 12;
+    pub fn new(budget: Arc<Budget>) -> Footprints {
         Footprints {
-            table: vec![Place::FREE; size],
-            shift: 64 - size.trailing_zeros(),
-            used: 0,
-            front: vec![Place::FREE; FRONT],
+            front: vec![Place::FREE; FRONT[0]],
+            shift: shift_of(FRONT[0]),
+            left: 0,
+            partitions: Partitions::new(budget),
             odd: HashMap::new(),
             owners: Vec::new(),
             owner_of: Vec::new(),
@@ -153,20 +173,35 @@ impl Footprints {
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         let len = rows.len();
+        let mut from = 0;
+        while from < len {
+            let to = (from + TOGETHER).min(len);
+            self.add_some(&rows.slice(from..to), &mut owner_of, space as u32);
+            from = to;
+        }
+        self.owner_of[space] = owner_of;
+    }
+
+    /// Adds at most [`TOGETHER`] rows.
+    #[inline(always)]
+    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
+        let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
+        let mut owners = [0u32; TOGETHER];
         for i in 0..len {
-            if let (Some(&a), Some(&g)) = (address.get(i + AHEAD), group.get(i + AHEAD)) {
-                let owner = owner_of.get(g as usize).copied().unwrap_or(0);
-                crate::prefetch(&self.table[(spread(pack(a / 64, owner)) >> self.shift) as usize]);
-            }
-            let (at, bytes, group) = (address[i], size[i].max(1), group[i]);
-            let owner = match owner_of.get(group as usize) {
+            let group = group[i] as usize;
+            let owner = match owner_of.get(group) {
                 Some(&owner) if owner != NOBODY => owner,
-                _ => self.new_owner(&mut owner_of, group, space as u32),
+                _ => self.new_owner(owner_of, group as u32, space),
             };
-            let count = &mut self.counts[group as usize];
+            owners[i] = owner;
+            let count = &mut self.counts[group];
             count.rows += 1;
             count.implied += u64::from(implied[i]);
+            crate::prefetch(&self.front[self.pair(pack(address[i] / 64, owner))]);
+        }
+        for i in 0..len {
+            let (at, bytes, owner) = (address[i], size[i].max(1), owners[i]);
             let offset = (at % 64) as u32;
             let inside = (64 - offset).min(bytes);
             let maps = Maps { seen: 1 << offset, twice: 0, bytes: (u64::MAX >> (64 - inside)) << offset };
@@ -175,7 +210,6 @@ impl Footprints {
                 self.tail(at, bytes, owner);
             }
         }
-        self.owner_of[space] = owner_of;
     }
 
     /// Gives a group in an address space its number, and the group its counts.
@@ -204,21 +238,61 @@ impl Footprints {
         }
     }
 
-    /// Merges into the small cache; what was in its place moves to the table.
+    /// The first of the two places of a key in the small table.
+    #[inline(always)]
+    fn pair(&self, key: u64) -> usize {
+        (spread(key) >> self.shift) as usize * 2 & (self.front.len() - 1)
+    }
+
+    /// Merges into the small table; what has to make room moves to its partition.
     #[inline(always)]
     fn put(&mut self, line: u64, owner: u32, maps: &Maps) {
-        if line >> LINE_BITS != 0 || owner >= OWNERS {
+        if !fits(line, owner) {
             return self.put_odd(line, owner, maps);
         }
         let key = pack(line, owner);
-        let front = &mut self.front[(spread(key) >> (64 - FRONT.trailing_zeros())) as usize];
-        if front.key == key {
-            front.maps.merge(maps);
+        let at = self.pair(key);
+        let Some([first, second]) = self.front.get_mut(at..at + 2) else { return };
+        if first.key == key {
+            return first.maps.merge(maps);
+        }
+        let mut new = Place { key, maps: *maps };
+        if second.key == key {
+            new.maps = second.maps;
+            new.maps.merge(maps);
+            *second = *first;
+            *first = new;
             return;
         }
-        let old = std::mem::replace(front, Place { key, maps: *maps });
+        let old = std::mem::replace(second, *first);
+        *first = new;
         if old.key != FREE {
-            self.insert(&old);
+            self.leave(&old);
+        }
+    }
+
+    /// A place moves to its partition.
+    #[inline(always)]
+    fn leave(&mut self, old: &Place) {
+        self.partitions.push(old);
+        self.left += 1;
+        if self.left > self.front.len() && self.front.len() < FRONT[1] {
+            self.grow();
+        }
+    }
+
+    /// Makes the small table larger: little data shall not pay for a large one.
+    #[cold]
+    fn grow(&mut self) {
+        let size = self.front.len() * 4;
+        let old = std::mem::replace(&mut self.front, vec![Place::FREE; size]);
+        self.shift = shift_of(size);
+        self.left = 0;
+        // There is room: each two places become eight.
+        for place in old.iter().filter(|p| p.key != FREE) {
+            let at = self.pair(place.key);
+            let at = if self.front[at].key == FREE { at } else { at + 1 };
+            self.front[at] = *place;
         }
     }
 
@@ -228,87 +302,23 @@ impl Footprints {
         self.odd.entry(Key { space, line, group }).or_default().merge(maps);
     }
 
-    #[inline(always)]
-    fn insert(&mut self, new: &Place) {
-        let mask = self.table.len() - 1;
-        let mut at = (spread(new.key) >> self.shift) as usize & mask;
-        loop {
-            let place = &mut self.table[at];
-            if place.key == new.key {
-                place.maps.merge(&new.maps);
-                return;
-            }
-            if place.key == FREE {
-                *place = *new;
-                self.used += 1;
-                if self.used * 2 > self.table.len() {
-                    self.grow();
-                }
-                return;
-            }
-            at = (at + 1) & mask;
-        }
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        // Large tables cost more to make than to move into.
-        let size = self.table.len() * if self.table.len() < 1 << 20 { 4 } else { 2 };
-        let old = std::mem::replace(&mut self.table, crate::large_vec(Place::FREE, size));
-        self.shift = 64 - size.trailing_zeros();
-        self.used = 0;
-        for place in old.iter().filter(|p| p.key != FREE) {
-            self.insert(place);
-        }
-    }
-
-    /// Moves everything from the small cache to the table.
+    /// Moves everything from the small table to the partitions.
     fn flush(&mut self) {
-        for at in 0..FRONT {
-            let place = std::mem::replace(&mut self.front[at], Place::FREE);
+        for place in std::mem::replace(&mut self.front, vec![Place::FREE; FRONT[0]]) {
             if place.key != FREE {
-                self.insert(&place);
+                self.partitions.push(&place);
             }
         }
-    }
-
-    fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        let packed = self.table.iter().filter(|p| p.key != FREE).map(|p| {
-            let (group, space) = self.owners[(p.key >> LINE_BITS) as usize];
-            Entry { key: Key { space, line: p.key & ((1 << LINE_BITS) - 1), group }, maps: p.maps }
-        });
-        packed.chain(self.odd.iter().map(|(&key, &maps)| Entry { key, maps }))
+        self.shift = shift_of(FRONT[0]);
     }
 
     /// Counts by group; groups behind the end have none.
     pub fn counts(&self) -> &[GroupCount] {
         &self.counts
     }
+}
 
-    /// All entries of several tables, each key once, sorted by address space, line, group.
-    pub fn fold(tables: Vec<Footprints>) -> (Vec<Entry>, Vec<GroupCount>) {
-        use rayon::prelude::*;
-        let mut counts: Vec<GroupCount> = Vec::new();
-        let mut entries: Vec<Entry> = Vec::with_capacity(tables.iter().map(|t| t.used + FRONT + t.odd.len()).sum());
-        for mut table in tables {
-            table.flush();
-            if counts.len() < table.counts.len() {
-                counts.resize(table.counts.len(), GroupCount::default());
-            }
-            for (sum, part) in counts.iter_mut().zip(&table.counts) {
-                sum.rows += part.rows;
-                sum.implied += part.implied;
-            }
-            entries.extend(table.entries());
-        }
-        entries.par_sort_unstable_by_key(Entry::key);
-        entries.dedup_by(|later, kept| {
-            let same = later.key() == kept.key();
-            if same {
-                kept.maps.merge(&later.maps);
-            }
-            same
-        });
-        (entries, counts)
-    }
+/// By how much a hash is shifted to give a pair of places in a table of `size`.
+fn shift_of(size: usize) -> u32 {
+    64 - (size / 2).trailing_zeros()
 }

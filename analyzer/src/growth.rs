@@ -73,11 +73,15 @@ fn order(outcome: &Outcome) -> Order {
     order
 }
 
+/// All addresses that samples have seen.
+pub fn addresses(outcome: &Outcome) -> Blocks {
+    Blocks::new(&outcome.incidence, 0, |_| true)
+}
+
 /// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
-/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
-pub fn resonance(outcome: &Outcome) -> Option<u32> {
+/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those. `blocks`: [`addresses`].
+pub fn resonance(outcome: &Outcome, blocks: &Blocks) -> Option<u32> {
     let order = order(outcome);
-    let blocks = Blocks::new(&outcome.incidence, 0, |_| true);
     let samples = order.len() as u32;
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut sightings = 0u64;
@@ -98,8 +102,8 @@ pub fn resonance(outcome: &Outcome) -> Option<u32> {
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
-/// The tables of a sampled trace; nothing for one that is complete.
-pub fn tables(outcome: &Outcome, rho: Option<f64>) -> (Vec<GrowthRow>, Option<InterSample>) {
+/// The tables of a sampled trace; nothing for one that is complete. `addresses`: see [`addresses`].
+pub fn tables(outcome: &Outcome, rho: Option<f64>, addresses: &Blocks) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
     let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
     let order = order(outcome);
@@ -117,7 +121,7 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>) -> (Vec<GrowthRow>, Option<In
     let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &order, (mean_rows, period), shift, design, scale);
     let class = |class: u32| Blocks::new(&outcome.incidence, 0, move |g| g & 3 == class);
     let (all, (strided, (irregular, pages))) = rayon::join(
-        || make(&inside(|s| s.footprint), &Blocks::new(&outcome.incidence, 0, |_| true), 0),
+        || make(&inside(|s| s.footprint), addresses, 0),
         || {
             rayon::join(
                 || make(&inside(|s| s.strided), &class(1), 0),

@@ -1,8 +1,8 @@
 //! Estimates as they stand in rows of tables: `…_hat` with `…_lo` and `…_hi`.
 
-use crate::code::CodeMap;
+use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Design, Estimate, Grouped, distance, executed, footprint};
+use crate::estimate::{Block, Design, Estimate, Grouped, Kinds, distance, executed, footprint};
 use crate::metrics::Counts;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
@@ -84,17 +84,6 @@ pub struct Hats {
     pub undersampled: bool,
 }
 
-/// What targets rows are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The whole trace.
-    Whole,
-    /// Functions.
-    Function,
-    /// Source lines.
-    Line,
-}
-
 /// Replicate sums of several targets.
 struct Sums(Vec<[RepSums; REPLICATES]>);
 
@@ -103,47 +92,30 @@ pub struct Maker<'a> {
     outcome: &'a BucketOutcome,
     scale: f64,
     design: Option<Design>,
-    estimator: Estimator,
     /// The samples are in step with the program, see [`crate::growth::resonance`].
     resonant: bool,
     sums: Sums,
-    /// All loads, Strided, Irregular; by address. Then all by line.
-    blocks: Option<[Grouped; 4]>,
+    blocks: Option<Grouped>,
 }
 
-fn target_of(code: &CodeMap, target: Target, group: u32) -> Option<u32> {
-    let piece = code.pieces.get(group as usize / 4).filter(|_| group & 3 != crate::code::CLASS_STORE)?;
-    Some(match target {
-        Target::Whole => 0,
-        Target::Function => piece.function,
-        Target::Line => piece.line,
-    })
+fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
+    if group & 3 == crate::code::CLASS_STORE { &[] } else { code.targets(target, group) }
 }
 
 impl<'a> Maker<'a> {
     /// For all rows of a kind.
     pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, resonant: bool) -> Maker<'a> {
         let bucket = &outcome.buckets[0];
-        let count = match target {
-            Target::Whole => 1,
-            Target::Function => code.functions.len(),
-            Target::Line => code.lines.len(),
-        };
-        let mut sums = vec![[RepSums::default(); REPLICATES]; count];
+        let mut sums = vec![[RepSums::default(); REPLICATES]; code.rows(target)];
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
-            if let (Some(replicates), Some(target)) = (replicates, target_of(code, target, group as u32)) {
-                let into = &mut sums[target as usize];
-                into.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
+            let Some(replicates) = replicates else { continue };
+            for &row in targets_of(code, target, group as u32) {
+                sums[row as usize].iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
             }
         }
         let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
-        let blocks = wanted.then(|| {
-            let by = |shift: u32, class: Option<u32>| {
-                Grouped::new(&outcome.incidence, shift, move |g| target_of(code, target, g).filter(|_| class.is_none_or(|c| g & 3 == c)))
-            };
-            [by(0, None), by(0, Some(1)), by(0, Some(2)), by(6, None)]
-        });
-        Maker { outcome: bucket, scale: outcome.incidence.scale(), design, estimator, resonant, sums: Sums(sums), blocks }
+        let blocks = wanted.then(|| Grouped::new(&outcome.incidence, |group| targets_of(code, target, group)));
+        Maker { outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks }
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
@@ -153,11 +125,13 @@ impl<'a> Maker<'a> {
         let samples = &self.outcome.reuse.samples;
         let all = executed(sums, samples, design, counts.accesses + counts.implied);
         let mean = distance(sums, samples, design);
-        let estimate = |kind: usize, observed: u64| -> Option<Estimate> {
-            match (&self.blocks, self.estimator) {
+        let none = Kinds::default();
+        let kinds = self.blocks.as_ref().map(|b| b.of(target).unwrap_or(&none));
+        let estimate = |blocks: fn(&Kinds) -> &Vec<Block>, observed: u64| -> Option<Estimate> {
+            match kinds {
                 _ if design.complete() => Some(Estimate::exact(observed as f64)),
-                (Some(blocks), _) => {
-                    let mut estimate = footprint(blocks[kind].of(target), design, self.scale, observed);
+                Some(kinds) => {
+                    let mut estimate = footprint(blocks(kinds), design, self.scale, observed);
                     if self.resonant {
                         estimate.hi = estimate.hi.max(observed as f64 / design.share);
                     }
@@ -168,22 +142,22 @@ impl<'a> Maker<'a> {
         };
         let memgaze = |observed: u64| observed as f64 / design.share;
         let found = [
-            (estimate(0, counts.footprint), counts.footprint),
-            (estimate(1, counts.strided), counts.strided),
-            (estimate(2, counts.irregular), counts.irregular),
-            (estimate(3, counts.lines64), counts.lines64),
+            (estimate(|k| &k.all, counts.footprint), counts.footprint),
+            (estimate(|k| &k.strided, counts.strided), counts.strided),
+            (estimate(|k| &k.irregular, counts.irregular), counts.irregular),
+            (estimate(|k| &k.lines, counts.lines64), counts.lines64),
         ];
         let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
         let vague = |e: &Option<Estimate>| e.is_none_or(|e| e.vague());
-        let per_sample = |kind: usize| {
-            let sightings = |b: &Grouped| b.of(target).iter().map(|b| u64::from(b.samples)).sum::<u64>();
-            self.blocks.as_ref().map(|b| sightings(&b[kind]) as f64 * self.scale / design.samples.max(1) as f64)
+        let per_sample = |blocks: fn(&Kinds) -> &Vec<Block>| {
+            let sightings = |k: &Kinds| blocks(k).iter().map(|b| u64::from(b.samples)).sum::<u64>();
+            kinds.map(|k| sightings(k) as f64 * self.scale / design.samples.max(1) as f64)
         };
         Hats {
             samples_seen: seen,
-            per_sample: per_sample(0),
-            strided_per_sample: per_sample(1),
-            irregular_per_sample: per_sample(2),
+            per_sample: per_sample(|k| &k.all),
+            strided_per_sample: per_sample(|k| &k.strided),
+            irregular_per_sample: per_sample(|k| &k.irregular),
             accesses: all.map(|e| e.value).or(Some((counts.accesses + counts.implied) as f64 / design.share)),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),
@@ -209,32 +183,77 @@ impl<'a> Maker<'a> {
 
 /// Samples in which targets have loads: at least the most of their groups, at most the sum; exact from the marks where those are complete.
 pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u64> {
-    let count = match target {
-        Target::Whole => 1,
-        Target::Function => code.functions.len(),
-        Target::Line => code.lines.len(),
-    };
-    let mut seen = vec![0u64; count];
+    let mut seen = vec![0u64; code.rows(target)];
     if target == Target::Whole {
         seen[0] = outcome.census.samples;
         return seen;
     }
     if outcome.incidence.level() == 0 && outcome.incidence.spaces().iter().any(|s| !s.is_empty()) {
-        let mut pairs: Vec<(u32, u32)> = Vec::new();
-        for marks in outcome.incidence.spaces() {
-            pairs.extend(marks.iter().filter_map(|m| Some((target_of(code, target, m.group)?, m.sample))));
+        let mut pairs = Pairs::new(seen.len(), outcome.incidence.samples_end() as usize);
+        for mark in outcome.incidence.spaces().iter().flatten() {
+            targets_of(code, target, mark.group).iter().for_each(|&row| pairs.add(row, mark.sample));
         }
-        pairs.sort_unstable();
-        pairs.dedup();
-        pairs.iter().for_each(|p| seen[p.0 as usize] += 1);
+        pairs.count(&mut seen);
         return seen;
     }
     for (group, replicates) in outcome.buckets[0].reuse.replicates.iter().enumerate() {
-        if let (Some(replicates), Some(target)) = (replicates, target_of(code, target, group as u32)) {
+        let Some(replicates) = replicates else { continue };
+        for &row in targets_of(code, target, group as u32) {
             let samples = replicates.iter().map(|r| r.samples).sum::<u64>();
-            let entry = &mut seen[target as usize];
+            let entry = &mut seen[row as usize];
             *entry = (*entry).max(samples);
         }
     }
     seen
+}
+
+/// Which rows have which samples: a bit each if that is little, else a list.
+struct Pairs {
+    columns: usize,
+    bits: Vec<u64>,
+    list: Vec<(u32, u32)>,
+}
+
+impl Pairs {
+    fn new(rows: usize, columns: usize) -> Pairs {
+        const MOST: usize = 1 << 28;
+        let words = columns.div_ceil(64);
+        let bits = rows.checked_mul(words * 64).filter(|&n| n <= MOST).map_or(Vec::new(), |n| vec![0; n / 64]);
+        Pairs { columns: words * 64, bits, list: Vec::new() }
+    }
+
+    fn add(&mut self, row: u32, column: u32) {
+        let at = row as usize * self.columns + column as usize;
+        match self.bits.get_mut(at / 64) {
+            Some(word) => *word |= 1 << (at % 64),
+            None => self.list.push((row, column)),
+        }
+    }
+
+    fn count(mut self, into: &mut [u64]) {
+        for (row, words) in into.iter_mut().zip(self.bits.chunks_exact((self.columns / 64).max(1))) {
+            *row = words.iter().map(|w| u64::from(w.count_ones())).sum();
+        }
+        self.list.sort_unstable();
+        self.list.dedup();
+        self.list.iter().for_each(|p| into[p.0 as usize] += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_and_lists_count_the_same_pairs() {
+        let pairs = [(0u32, 5u32), (2, 0), (0, 5), (2, 699), (2, 64), (1, 63)];
+        let count = |mut counter: Pairs| {
+            pairs.iter().for_each(|p| counter.add(p.0, p.1));
+            let mut seen = vec![0; 4];
+            counter.count(&mut seen);
+            seen
+        };
+        assert_eq!(count(Pairs::new(4, 700)), [1, 1, 3, 0]);
+        assert_eq!(count(Pairs { columns: 704, bits: Vec::new(), list: Vec::new() }), [1, 1, 3, 0]);
+    }
 }

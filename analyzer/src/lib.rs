@@ -6,12 +6,13 @@
 //! ([`footprint`], [`reuse`], [`windows`]) that run side by side on all cores, and prefetching in each.
 //!
 //! What it guarantees: every number without `_hat` in its name is an exact count over the recorded
-//! rows, as defined in `docs/mgz-analyze.md`; estimates are marked. Memory is bounded by the number of
-//! distinct (code line, 64-byte block) pairs, not by the number of rows. No input makes it panic:
+//! rows, as defined in `docs/mgz-analyze.md`; estimates are marked. Memory does not grow with the number of rows;
+//! footprints beyond a bound go to scratch files. No input makes it panic:
 //! what cannot be read is skipped, counted and reported.
 //!
 //! The stages work on slices ([`rows`]); files and threads are at the edge ([`input`], [`engine`]).
 
+pub mod available;
 pub mod blocks;
 pub mod cli;
 pub mod code;

@@ -74,7 +74,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
         let bar = progress_bar(rows_of(&trace));
-        let found = partial(trace, arguments.block, &|rows| bar.inc(rows));
+        let found = partial(trace, arguments.block, arguments.footprint_bytes(), &|rows| bar.inc(rows));
         bar.finish_and_clear();
         warn(&found.warnings);
         found.write(file)?;

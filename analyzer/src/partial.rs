@@ -4,11 +4,11 @@
 //! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
 //! partial results are different. The zoom trees need the rows and are not in it.
 //!
-//! The file: `MGZPART1`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART2`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
-use crate::code::{CodeMap, FunctionName, LineName, Piece};
+use crate::code::{CodeMap, FunctionName, LineName, LoopName, Piece};
 use crate::engine::{BucketOutcome, Census, Outcome, SampleInfo};
-use crate::footprint::{Entry, GroupCount, Key, Maps};
+use crate::footprint::{Entry, FootprintSet, GroupCount, Key, Maps};
 use crate::histogram::Histogram;
 use crate::incidence::{Incidence, Mark};
 use crate::metrics::LogHistogram;
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"MGZPART1";
+const MAGIC: &[u8; 8] = b"MGZPART2";
 /// Columns longer than this are damage.
 const MOST: u64 = 1 << 34;
 
@@ -48,12 +48,16 @@ pub struct Partial {
     pub warnings: Vec<String>,
 }
 
+/// The fields of a [`LoopName`], in their order.
+type LoopRecord = (u32, u64, Option<u64>, u32, String, u32, Vec<String>);
+
 #[derive(Serialize, Deserialize)]
 struct Header {
     manifest: Manifest,
     functions: Vec<(String, String)>,
     lines: Vec<(String, String, String, u32)>,
-    pieces: Vec<(u32, u32, Vec<String>)>,
+    loops: Vec<LoopRecord>,
+    pieces: Vec<(u32, u32, Vec<u32>, Vec<String>)>,
     block: u64,
     warnings: Vec<String>,
     damage: Vec<String>,
@@ -128,7 +132,8 @@ impl Partial {
             manifest: self.manifest.clone(),
             functions: self.code.functions.iter().map(|f| (f.function.clone(), f.module.clone())).collect(),
             lines: self.code.lines.iter().map(|l| (l.function.clone(), l.module.clone(), l.file.clone(), l.line)).collect(),
-            pieces: self.code.pieces.iter().map(|p| (p.function, p.line, p.chain.clone())).collect(),
+            loops: self.code.loops.iter().map(|l| (l.function, l.header, l.outer, l.depth, l.file.clone(), l.line, l.chain.clone())).collect(),
+            pieces: self.code.pieces.iter().map(|p| (p.function, p.line, p.loops.clone(), p.chain.clone())).collect(),
             block: self.block,
             warnings: self.warnings.clone(),
             damage: self.outcome.damage.clone(),
@@ -140,7 +145,7 @@ impl Partial {
         let bucket = &o.buckets[0];
         let reuse = &bucket.reuse;
         out.column(o.spaces.iter().map(|&s| s.into()))?;
-        out.column(bucket.footprint.iter().flat_map(|e| {
+        out.column(bucket.footprint.entries().into_iter().flat_map(|e| {
             let (key, maps) = (e.key(), e.maps());
             [key.space.into(), key.line, key.group.into(), maps.seen, maps.twice, maps.bytes]
         }))?;
@@ -186,16 +191,19 @@ impl Partial {
         let header: Header = serde_json::from_slice(&input.bytes(length)?).map_err(|e| format!("its header is no valid JSON ({e})"))?;
         let functions: Vec<FunctionName> = header.functions.into_iter().map(|(function, module)| FunctionName { function, module }).collect();
         let lines: Vec<LineName> = header.lines.into_iter().map(|(function, module, file, line)| LineName { function, module, file, line }).collect();
-        let pieces: Vec<Piece> = header.pieces.into_iter().map(|(function, line, chain)| Piece { function, line, chain }).collect();
-        if pieces.iter().any(|p| p.function as usize >= functions.len() || p.line as usize >= lines.len()) {
+        let pieces: Vec<Piece> = header.pieces.into_iter().map(|(function, line, loops, chain)| Piece { function, line, loops, chain }).collect();
+        let loops = header.loops.into_iter().map(|(function, header, outer, depth, file, line, chain)| LoopName { function, header, outer, depth, file, line, chain });
+        let loops: Vec<LoopName> = loops.collect();
+        let named = |p: &Piece| (p.function as usize) < functions.len() && (p.line as usize) < lines.len() && p.loops.iter().all(|&l| (l as usize) < loops.len());
+        if !pieces.iter().all(named) || loops.iter().any(|l| l.function as usize >= functions.len()) {
             return Err("a piece of code has no name".into());
         }
         let groups = pieces.len() as u64 * 4;
         let small = |value: u64, bound: u64| if value < bound { Ok(value as u32) } else { Err(format!("a number in it is too large ({value})")) };
         let spaces: Vec<u32> = input.column()?.into_iter().map(|s| s as u32).collect();
-        let mut footprint = Vec::new();
+        let mut footprint = FootprintSet::default();
         for [space, line, group, seen, twice, bytes] in input.groups()? {
-            footprint.push(Entry::new(Key { space: small(space, spaces.len() as u64)?, line, group: small(group, groups)? }, Maps { seen, twice, bytes }));
+            footprint.add(Entry::new(Key { space: small(space, spaces.len() as u64)?, line, group: small(group, groups)? }, Maps { seen, twice, bytes }));
         }
         let bound = |n: usize| if n as u64 <= groups { Ok(()) } else { Err("it counts code that it does not name".to_string()) };
         let counts: Vec<GroupCount> = input.groups()?.into_iter().map(|[rows, implied]| GroupCount { rows, implied }).collect();
@@ -261,8 +269,9 @@ impl Partial {
             census,
             spaces,
             damage: header.damage,
+            spilled: Some(0),
         };
-        Ok(Partial { manifest: header.manifest, code: CodeMap::from_parts(functions, lines, pieces), outcome, block: header.block, warnings: header.warnings })
+        Ok(Partial { manifest: header.manifest, code: CodeMap::from_parts(functions, lines, loops, pieces), outcome, block: header.block, warnings: header.warnings })
     }
 
     /// Merges another one into it.
@@ -280,13 +289,10 @@ impl Partial {
         let (mine, theirs) = (&mut self.outcome, other.outcome);
         let Some(their_bucket) = theirs.buckets.into_iter().next() else { return Ok(()) };
         let bucket = &mut mine.buckets[0];
-        // Their address spaces come behind all of mine, so that the whole stays sorted but for the groups inside a line.
-        let from = bucket.footprint.len();
-        bucket.footprint.extend(their_bucket.footprint.iter().map(|e| {
-            let key = e.key();
-            Entry::new(Key { space: key.space + first_space, line: key.line, group: group(key.group) }, *e.maps())
-        }));
-        bucket.footprint[from..].sort_unstable_by_key(Entry::key);
+        for entry in their_bucket.footprint.entries() {
+            let key = entry.key();
+            bucket.footprint.add(Entry::new(Key { space: key.space + first_space, line: key.line, group: group(key.group) }, *entry.maps()));
+        }
         for (at, count) in their_bucket.counts.iter().enumerate() {
             let at = group(at as u32) as usize;
             if bucket.counts.len() <= at {

@@ -1,11 +1,10 @@
 //! The result of an analysis, as it stands in JSON (`docs/analysis-json.md`).
 
-use crate::code::CodeMap;
+use crate::code::{CodeMap, Target};
 use crate::estimate::Design;
 use crate::engine::{BucketOutcome, Outcome};
-use crate::hats::{Estimator, Hats, Maker, Target, samples_seen};
+use crate::hats::{Estimator, Hats, Maker, samples_seen};
 use crate::histogram::Histogram;
-use crate::fold::fold;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
 use mgz_annotations_schema::trace::Manifest;
@@ -31,6 +30,8 @@ pub struct Analysis {
     pub functions: Vec<FunctionRow>,
     /// By source line, most accesses first.
     pub lines: Vec<LineRow>,
+    /// By loop, most accesses first.
+    pub loops: Vec<LoopRow>,
     /// By window size, ascending.
     pub windows: Vec<WindowRow>,
     /// Of a sampled trace: footprint against window size from inside a sample to the whole run.
@@ -219,6 +220,38 @@ pub struct LineRow {
     pub strides: Vec<crate::strides::Stride>,
 }
 
+/// A loop of the machine code, with the loops inside it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoopRow {
+    /// Function that it is in.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Source file of the branch back to its head; empty if unknown.
+    pub file: String,
+    /// Line of that; 0 if unknown.
+    pub line: u32,
+    /// Where that code was inlined: `caller at file:line`, from the inside out.
+    pub inlined_into: String,
+    /// Link-time address of its head, hexadecimal.
+    pub address: String,
+    /// That of the loop around it.
+    pub outer: Option<String>,
+    /// 1 for an outermost loop.
+    pub depth: u32,
+    /// Share of the recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its load instructions.
+    pub strides: Vec<crate::strides::Stride>,
+}
+
 /// All whole windows of one size: footprints are means per window.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowRow {
@@ -311,14 +344,16 @@ pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
     }
 }
 
-/// Strides by function and by line.
-fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 2] {
-    let mut by = [vec![Vec::new(); code.functions.len()], vec![Vec::new(); code.lines.len()]];
+/// The tables that have rows by code.
+const BY_CODE: [Target; 3] = [Target::Function, Target::Line, Target::Loop];
+
+/// Strides by function, by line, by loop.
+fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 3] {
+    let mut by = BY_CODE.map(|target| vec![Vec::new(); code.rows(target)]);
     for &(site, bin, count) in &outcome.strides {
-        let piece = code.site_pieces().get(site as usize).and_then(|&p| code.pieces.get(p as usize));
-        if let Some(piece) = piece {
-            by[0][piece.function as usize].push((bin, count));
-            by[1][piece.line as usize].push((bin, count));
+        let Some(&piece) = code.site_pieces().get(site as usize) else { continue };
+        for (target, rows) in BY_CODE.into_iter().zip(&mut by) {
+            code.targets(target, piece * 4).iter().for_each(|&row| rows[row as usize].push((bin, count)));
         }
     }
     by
@@ -330,30 +365,33 @@ const STRIDES: usize = 4;
 /// Makes the result.
 pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Analysis {
     let bucket = &outcome.buckets[0];
-    let folded = fold(&bucket.footprint, code);
-    let (mut whole, mut functions, mut lines) = (folded.whole, folded.functions, folded.lines);
-    let mut distances = [vec![Histogram::default(); functions.len()], vec![Histogram::default(); lines.len()]];
-    let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); lines.len()];
+    let folded = bucket.footprint.fold(code);
+    let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
+    let mut distances = BY_CODE.map(|target| vec![Histogram::default(); code.rows(target)]);
+    let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
     for (piece, names) in code.pieces.iter().enumerate() {
         let mut of_piece = Counts::default();
         for class in 0..4 {
             of_piece.add_rows(&group_counts(bucket, piece * 4 + class));
-            if let Some(group) = bucket.reuse.distances.get(piece * 4 + class) {
-                distances[0][names.function as usize].merge(group);
-                distances[1][names.line as usize].merge(group);
+            let Some(group) = bucket.reuse.distances.get(piece * 4 + class) else { continue };
+            for (target, rows) in BY_CODE.into_iter().zip(&mut distances) {
+                code.targets(target, piece as u32 * 4).iter().for_each(|&row| rows[row as usize].merge(group));
             }
         }
         whole.add_rows(&of_piece);
-        functions[names.function as usize].add_rows(&of_piece);
-        lines[names.line as usize].add_rows(&of_piece);
+        for (target, rows) in BY_CODE.into_iter().zip(&mut counts) {
+            code.targets(target, piece as u32 * 4).iter().for_each(|&row| rows[row as usize].add_rows(&of_piece));
+        }
         if of_piece.accesses + of_piece.stores > 0 && !names.chain.is_empty() {
             chains[names.line as usize].push((of_piece.accesses + of_piece.implied, piece));
         }
     }
+    let [functions, lines, loops] = counts;
     let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
     let strides = strides(outcome, code);
     let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
-    let resonance = rho.filter(|&r| r > 1.0 + 1e-9).and_then(|_| crate::growth::resonance(outcome));
+    let addresses = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| crate::growth::addresses(outcome));
+    let resonance = addresses.as_ref().and_then(|a| crate::growth::resonance(outcome, a));
     if let Some(lag) = resonance {
         warnings.push(format!(
             "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
@@ -363,10 +401,14 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
     let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights));
     let maker = |target| (Maker::new(outcome, code, target, design, estimator, resonance.is_some()), samples_seen(outcome, code, target));
-    let ((of_whole, _), ((of_functions, seen_functions), (of_lines, seen_lines))) =
-        rayon::join(|| maker(Target::Whole), || rayon::join(|| maker(Target::Function), || maker(Target::Line)));
+    let (((of_whole, _), (of_functions, seen_functions)), ((of_lines, seen_lines), (of_loops, seen_loops))) = rayon::join(
+        || rayon::join(|| maker(Target::Whole), || maker(Target::Function)),
+        || rayon::join(|| maker(Target::Line), || maker(Target::Loop)),
+    );
     let all = whole.accesses + whole.implied;
-    let of_all = of_whole.make(0, &whole, outcome.census.samples).accesses.filter(|&a| weights.is_some() && a > 0.0);
+    let tables = || addresses.as_ref().map_or_else(Default::default, |a| crate::growth::tables(outcome, rho, a));
+    let ((growth, inter_sample), hats) = rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
+    let of_all = hats.accesses.filter(|&a| weights.is_some() && a > 0.0);
     // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.
     let share = |c: &Counts, hats: &Hats| match (of_all, hats.accesses) {
         (Some(all), Some(part)) => Some(part * 100.0 / all),
@@ -415,14 +457,40 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             }
         })
         .collect();
+
+    let mut order: Vec<usize> = (0..loops.len()).filter(|&i| used(&loops[i])).collect();
+    order.sort_by(|&a, &b| by_heat(&loops[a], &loops[b]).then_with(|| (code.loops[a].depth, a).cmp(&(code.loops[b].depth, b))));
+    let mut loop_rows: Vec<LoopRow> = order
+        .par_iter()
+        .map(|&i| {
+            let name = &code.loops[i];
+            let function = &code.functions[name.function as usize];
+            let hats = of_loops.make(i as u32, &loops[i], seen_loops[i]);
+            LoopRow {
+                function: function.function.clone(),
+                module: function.module.clone(),
+                file: name.file.clone(),
+                line: name.line,
+                inlined_into: name.chain.join(" < "),
+                address: format!("{:#x}", name.header),
+                outer: name.outer.map(|at| format!("{at:#x}")),
+                depth: name.depth,
+                share: share(&loops[i], &hats),
+                metrics: loops[i].metrics().with_distances(&distances[2][i]),
+                hats,
+                strides: top(&strides[2][i]),
+            }
+        })
+        .collect();
+
     if of_all.is_some() {
         let greatest_first = |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
         function_rows.sort_by(|a, b| greatest_first(a.share, b.share));
         line_rows.sort_by(|a, b| greatest_first(a.share, b.share));
+        loop_rows.sort_by(|a, b| greatest_first(a.share, b.share));
     }
 
     doubts(outcome, &mut warnings);
-    let ((growth, inter_sample), hats) = rayon::join(|| crate::growth::tables(outcome, rho), || of_whole.make(0, &whole, outcome.census.samples));
     let whole_distances = bucket.reuse.all_distances();
     let totals = &manifest.totals;
     let census = &outcome.census;
@@ -482,6 +550,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         summary,
         functions: function_rows,
         lines: line_rows,
+        loops: loop_rows,
         windows: window_rows(outcome),
         growth,
         inter_sample,

@@ -99,6 +99,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     }
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
+    loops(analysis, style, &mut out);
     windows(analysis, style, &mut out);
     distances(analysis, style, &mut out);
     parts::growth(&analysis.growth, analysis.inter_sample.as_ref(), style, &mut out);
@@ -312,6 +313,24 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         let mut cells = vec![place, head(&l.function, 32), into];
         cells.extend(metric_cells(l.share, &l.metrics, &l.hats));
         t.add_row(row(cells, 3));
+    }
+    push(out, &t);
+}
+
+fn loops(analysis: &Analysis, style: Style, out: &mut String) {
+    let all = analysis.loops.len();
+    if all == 0 {
+        return;
+    }
+    heading(out, &format!("Loops ({} of {all}, most loads first; each with the loops inside it; depth 1: outermost)", all.min(style.rows)));
+    let mut names = vec!["loop", "function", "depth"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 2);
+    for l in analysis.loops.iter().take(style.rows) {
+        let place = if l.line == 0 { format!("[{}]", l.address) } else { format!("{}:{}", tail(&l.file, 28), l.line) };
+        let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
+        cells.extend(metric_cells(l.share, &l.metrics, &l.hats));
+        t.add_row(row(cells, 2));
     }
     push(out, &t);
 }

@@ -1,7 +1,7 @@
 //! Columns on disk: each field of a table is one little-endian array, compressed by zstd.
 
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
-use crate::sidecar::{Column, Function, Gather, Header, Location, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
+use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
 use std::io::Write;
 use std::path::Path;
 
@@ -52,6 +52,9 @@ fn width(kind: &str) -> Option<usize> {
         _ => return None,
     })
 }
+
+/// Columns that were added since the version's first files: where one is missing, its fields are zero.
+const ADDED: [(&str, &str); 1] = [("sites", "in_loop")];
 
 /// Upper bound for the raw size of one column: guards against absurd headers.
 const MAX_COLUMN: u64 = 1 << 34;
@@ -138,7 +141,10 @@ impl Source<'_> {
     fn table<R: Row>(&self, table: &str) -> Result<Vec<R>, SidecarError> {
         let mut rows: Vec<R> = Vec::new();
         for (i, (name, kind)) in R::FIELDS.iter().enumerate() {
-            let column = self.find(table, name)?;
+            let column = match self.find(table, name) {
+                Err(_) if ADDED.contains(&(table, name)) => continue,
+                found => found?,
+            };
             let size = width(kind).unwrap_or(8) as u64;
             if column.kind != *kind || column.rows.checked_mul(size) != Some(column.raw_bytes) {
                 return Err(SidecarError::Damaged(format!("column {table}.{name} does not match its description")));
@@ -166,6 +172,7 @@ impl Sidecar {
         body.table("records", &self.records)?;
         body.table("ptwrites", &self.ptwrites)?;
         body.table("gathers", &self.gathers)?;
+        body.table("loops", &self.loops)?;
         body.table("locations", &self.locations)?;
         let mut strings = Vec::new();
         for s in &self.strings {
@@ -244,6 +251,8 @@ impl Sidecar {
             records: source.table::<Record>("records")?,
             ptwrites: source.table::<PtWrite>("ptwrites")?,
             gathers: source.table::<Gather>("gathers")?,
+            // Files of before there was such a table have none.
+            loops: if columns.iter().any(|c| c.table == "loops") { source.table::<Loop>("loops")? } else { Vec::new() },
             locations: source.table::<Location>("locations")?,
             strings,
             map: source.bytes(source.find("map", "map")?)?,
@@ -262,6 +271,7 @@ impl Sidecar {
             let fits = within(s.function, self.functions.len())
                 && within_or_none(s.region, self.regions.len())
                 && within_or_none(s.location, self.locations.len())
+                && s.in_loop as usize <= self.loops.len()
                 && s.class <= 2
                 && SiteKind::from_u8(s.kind).is_some();
             if !fits {
@@ -303,6 +313,13 @@ impl Sidecar {
         for (i, g) in self.gathers.iter().enumerate() {
             if !within(g.site, self.sites.len()) || g.lanes > 64 || g.mask_bytes > 8 || g.index_bytes > 512 {
                 return bad("gather", i);
+            }
+        }
+        for (i, l) in self.loops.iter().enumerate() {
+            // The chain must end: a loop is enclosed by a later one only.
+            let encloses = l.parent == NONE || (l.parent as usize > i && within(l.parent, self.loops.len()));
+            if !within(l.function, self.functions.len()) || !within_or_none(l.location, self.locations.len()) || !encloses {
+                return bad("loop", i);
             }
         }
         for (i, l) in self.locations.iter().enumerate() {
@@ -369,9 +386,10 @@ mod tests {
             id: [7; 16],
             header: Header { flavour: "soft".into(), ..Header::default() },
             functions: vec![Function { name: 0, left: NONE, start: 0x1000, end: 0x1100, clone_start: 0x9000, clone_end: 0x9200 }],
-            sites: vec![Site { region: 0, location: 1, size: 8, ip: 0x1004, kind: 0, class: 2, a: 0, b: NO_RECORD, flags: SiteFlags::RMW, ..Site::default() }],
+            sites: vec![Site { region: 0, location: 1, in_loop: 1, size: 8, ip: 0x1004, kind: 0, class: 2, a: 0, b: NO_RECORD, flags: SiteFlags::RMW, ..Site::default() }],
             regions: vec![Region { record_count: 1, site_count: 1, ..Region::default() }],
             records: vec![Record { slots: 1, ..Record::default() }],
+            loops: vec![Loop { parent: 1, location: 1, header: 0x1004, ..Loop::default() }, Loop { parent: NONE, location: NONE, header: 0x1000, ..Loop::default() }],
             locations: vec![
                 Location { function: 0, file: 1, line: 3, inlined_into: NONE },
                 Location { function: 0, file: 1, line: 4, inlined_into: 0 },
@@ -389,6 +407,7 @@ mod tests {
         assert_eq!(after.sites, before.sites);
         assert_eq!(after.functions, before.functions);
         assert_eq!(after.regions, before.regions);
+        assert_eq!(after.loops, before.loops);
         assert_eq!(after.locations, before.locations);
         assert_eq!(after.strings, before.strings);
         assert_eq!(after.map, before.map);
@@ -409,6 +428,42 @@ mod tests {
         wild.sites[0].function = 5;
         let error = Sidecar::from_bytes(&wild.to_bytes().unwrap()).unwrap_err();
         assert!(matches!(error, SidecarError::Damaged(_)), "{error}");
+    }
+
+    #[test]
+    fn loops_lead_outwards_and_to_what_there_is() {
+        let with = |change: fn(&mut Sidecar)| {
+            let mut sidecar = small();
+            change(&mut sidecar);
+            Sidecar::from_bytes(&sidecar.to_bytes().unwrap())
+        };
+        assert!(with(|s| s.loops[0].parent = NONE).is_ok());
+        for wrong in [
+            with(|s| s.sites[0].in_loop = 3),
+            with(|s| s.loops[1].parent = 0),
+            with(|s| s.loops[0].parent = 2),
+            with(|s| s.loops[0].function = 1),
+            with(|s| s.loops[0].location = 2),
+        ] {
+            assert!(matches!(wrong, Err(SidecarError::Damaged(_))));
+        }
+    }
+
+    #[test]
+    fn files_of_before_there_were_loops_are_read() {
+        let bytes = small().to_bytes().unwrap();
+        let (_, mut header, body) = split(&bytes).unwrap();
+        header.columns.retain(|c| c.table != "loops" && c.name != "in_loop");
+        let mut json = serde_json::to_vec(&header).unwrap();
+        let padded = (size_of::<Prelude>() + json.len()).next_multiple_of(8) - size_of::<Prelude>();
+        json.resize(padded, b' ');
+        let mut old = bytes[..size_of::<Prelude>()].to_vec();
+        old[24..32].copy_from_slice(&(json.len() as u64).to_le_bytes());
+        old.extend(json);
+        old.extend(body);
+        let read = Sidecar::from_bytes(&old).unwrap();
+        assert_eq!((read.sites[0].in_loop, read.loops.len()), (0, 0));
+        assert_eq!(read.sites[0].ip, small().sites[0].ip);
     }
 
     #[test]

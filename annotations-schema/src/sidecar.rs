@@ -111,6 +111,9 @@ crate::columns::table! {
         region: u32,
         /// Location index, or [`NONE`].
         location: u32,
+        /// Innermost loop that holds it: index into [`Sidecar::loops`] plus one, 0 if there is none. (Files of before this column was
+        /// added are read as if no load were in a loop.)
+        in_loop: u32,
         /// Bytes accessed (for strings and gathers: per element).
         size: u32,
         /// Link-time address of the original instruction.
@@ -231,6 +234,22 @@ crate::columns::table! {
 }
 
 crate::columns::table! {
+    /// A natural loop of the machine code. Index: loop. Loops come before the ones that enclose them.
+    Loop {
+        /// Function index.
+        function: u32,
+        /// The loop around it, or [`NONE`].
+        parent: u32,
+        /// Location of the branch back to its head (compilers give that the line of `for` or `while`), or [`NONE`].
+        location: u32,
+        /// Link-time address of its head's first instruction.
+        header: u64,
+        /// Link-time address of the last branch back to its head.
+        latch: u64,
+    }
+}
+
+crate::columns::table! {
     /// A source position, with its inline chain.
     Location {
         /// Function name as the debug information has it (demangled): string index or [`NONE`].
@@ -333,6 +352,8 @@ pub struct Sidecar {
     pub ptwrites: Vec<PtWrite>,
     /// Gathers, sorted by site.
     pub gathers: Vec<Gather>,
+    /// Loops.
+    pub loops: Vec<Loop>,
     /// Source locations.
     pub locations: Vec<Location>,
     /// Strings.

@@ -337,6 +337,8 @@ pub struct Snapshot {
     pub published: u64,
     /// See [`Control::filling`].
     pub filling: u64,
+    /// See [`Control::stack`].
+    pub stack: u64,
 }
 
 /// One thread's part of the file.
@@ -399,6 +401,7 @@ impl<'a> ThreadSlot<'a> {
                 begin_ns: (&raw const (*c).begin_ns).read_volatile(),
                 published,
                 filling: (&raw const (*c).filling).read_volatile(),
+                stack: (&raw const (*c).stack).read_volatile(),
             }
         }
     }

@@ -101,6 +101,12 @@ pub struct Cli {
     #[arg(long, conflicts_with_all = ["hot", "recover", "import"])]
     pub heap: bool,
 
+    /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc, alloc2, calloc, realloc (what
+    /// the block's size is: the first argument, the second, the product; the second), free, free2 (which argument is the block); may
+    /// be given several times
+    #[arg(long, value_name = "KIND=NAME", requires = "heap")]
+    pub heap_hook: Vec<crate::heap::hooks::Hook>,
+
     /// Leave spill/ as it is and do not convert it to samples/
     #[arg(long)]
     pub keep_spill: bool,

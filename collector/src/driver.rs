@@ -8,6 +8,7 @@
 use crate::arena::{Arena, MAX_WINDOW, Row, Settings};
 use crate::child;
 use crate::drain::{Drainer, KnownProcess, Tally};
+use crate::heap::hooks::Hook;
 use crate::heap::{Collector, Heap};
 use crate::runtime_image::RuntimeImage;
 use crate::shared::{MAX_MODULES, count};
@@ -78,8 +79,8 @@ pub struct RunOptions {
     pub no_aslr: bool,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
-    /// Log heap blocks.
-    pub heap: bool,
+    /// Log heap blocks, of these functions as well.
+    pub heap: Option<Vec<Hook>>,
 }
 
 /// How the program ended.
@@ -125,6 +126,15 @@ impl From<Row> for ModuleSeen {
 pub enum Event {
     /// A module was loaded.
     Module(ModuleSeen),
+    /// A thread has begun; those that are gone within a [`TICK`] may be missing.
+    Thread {
+        /// Process id.
+        pid: u32,
+        /// Thread id.
+        tid: u32,
+        /// An address in its stack.
+        stack: u64,
+    },
     /// About every [`TICK`].
     Progress {
         /// Slots kept so far.
@@ -254,8 +264,8 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
     let signals = Signals::install().map_err(own("setting up signals"))?;
     let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
     let arena = Arena::new(settings).map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
-    let image = RuntimeImage::new(options.heap).map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
-    let collector = options.heap.then(Collector::new).transpose().map_err(own("making the log of heap blocks"))?;
+    let image = RuntimeImage::new(options.heap.as_deref()).map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+    let collector = options.heap.is_some().then(Collector::new).transpose().map_err(own("making the log of heap blocks"))?;
     if let Some(collector) = &collector {
         arena.set_heap(&collector.path());
     }
@@ -264,7 +274,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
     let began = Instant::now();
     let child = start(options, &image, &arena, &signals)?;
     let crew = Crew::default();
-    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
+    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
     let over = AtomicBool::new(false);
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
@@ -356,6 +366,8 @@ struct Session<'a> {
     drainer: &'a Drainer<'a>,
     signals: &'a Signals,
     modules: Vec<ModuleSeen>,
+    /// Process and thread that were seen last in each thread slot.
+    threads: Vec<(u32, u32)>,
     problems: Vec<String>,
     buffer: Vec<Slot>,
     /// When recording is to end, if not with the program.
@@ -420,6 +432,16 @@ impl Session<'_> {
             let module = ModuleSeen::from(row);
             self.modules.push(module.clone());
             on_event(&Event::Module(module));
+        }
+        for index in 0..self.arena.slots_tried() {
+            let seen = self.arena.slot(index).snapshot();
+            if self.threads.len() <= index {
+                self.threads.resize(index + 1, (0, 0));
+            }
+            if seen.tid != 0 && seen.stack != 0 && self.threads[index] != (seen.pid, seen.tid) {
+                self.threads[index] = (seen.pid, seen.tid);
+                on_event(&Event::Thread { pid: seen.pid, tid: seen.tid, stack: seen.stack });
+            }
         }
         let (slots, bytes) = self.drainer.progress();
         let (windows, outside) = (self.arena.counter(count::WINDOWS), self.arena.counter(count::TRIGGERS_OUTSIDE));

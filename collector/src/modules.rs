@@ -105,6 +105,11 @@ fn executable(path: &Path) -> std::io::Result<()> {
     }
 }
 
+/// Whether a program has no dynamic loader.
+pub fn is_static(program: &Path) -> bool {
+    Dynamic::read(program).is_some_and(|d| d.interpreter.is_none())
+}
+
 /// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
 /// recording them, each by the backend of its flavour, else there is an error. A program that starts others (a shell, `mpirun`,
 /// `make`) or a script is accepted if one of its arguments names an instrumented program: that one is recorded when it is started.

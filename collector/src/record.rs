@@ -7,7 +7,7 @@ use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOpti
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
-use crate::heap::{Heap, names::Names};
+use crate::heap::{self, Heap, names::Names};
 use crate::objects::write::Blocks;
 use crate::objects::{self, Objects};
 use crate::probe;
@@ -91,6 +91,9 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     }
     let mut probed = None;
     let choice = backend::choose(cli.backend, &instrumented, || probed.insert(probe::probe()).clone())?;
+    if choice.backend == Chosen::Pt && cli.heap {
+        return Err(Failure::own("--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it"));
+    }
     if choice.backend == Chosen::Pt {
         return live::command::record(cli, program, &instrumented, &choice, &probed.unwrap_or_default());
     }
@@ -101,6 +104,17 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         let not = instrumented.iter().find(|m| m.note.features & FEATURE_TRANSLATED == 0);
         let path = not.map_or_else(String::new, |m| m.path.display().to_string());
         return Err(Failure::own(format!("{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring")));
+    }
+    if cli.heap {
+        if modules::is_static(&program) {
+            return Err(Failure::own(format!(
+                "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
+                program.display()
+            )));
+        }
+        if let Some(refusal) = cli.heap_hook.iter().find_map(|hook| heap::hooks::refusal(&program, hook)) {
+            return Err(Failure::own(refusal));
+        }
     }
     let (mode, mode_name) = driver_mode(asked);
     let mut options = RunOptions {
@@ -115,7 +129,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
-        heap: cli.heap,
+        heap: cli.heap.then(|| cli.heap_hook.clone()),
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -197,6 +211,7 @@ impl Session {
                 self.objects.met(module.pid);
                 self.module(module);
             }
+            Event::Thread { pid, tid, stack } => self.objects.thread(*pid, *tid, *stack),
             Event::Progress { slots, bytes, windows, outside } => {
                 self.objects.tick();
                 ticker.tell(*slots, *bytes, *windows, *outside);

@@ -4,6 +4,7 @@
 //! child opens as `/proc/RECORDER/fd/N`: no file has to be installed or cleaned up, the path works for
 //! every descendant as long as the recorder lives, and no descriptor leaks into the child.
 
+use crate::heap::hooks::{Hook, with_hooks};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -52,10 +53,14 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears of heap blocks.
-    pub fn new(heap: bool) -> io::Result<Self> {
+    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears of heap blocks, with stand-ins for these functions.
+    pub fn new(heap: Option<&[Hook]>) -> io::Result<Self> {
         let mut file = File::from(memfd(c"mgz-runtime")?);
-        file.write_all(if heap { RUNTIME_HEAP } else { RUNTIME })?;
+        match heap {
+            None => file.write_all(RUNTIME)?,
+            Some([]) => file.write_all(RUNTIME_HEAP)?,
+            Some(hooks) => file.write_all(&with_hooks(RUNTIME_HEAP, hooks).map_err(io::Error::other)?)?,
+        }
         seal(&file, libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
         Ok(RuntimeImage { fd: file.into() })
     }
@@ -72,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_image_is_a_shared_object_that_nobody_can_change() {
-        let image = RuntimeImage::new(false).unwrap();
+        let image = RuntimeImage::new(None).unwrap();
         let path = image.path();
         assert_eq!(path.len(), PATH_LENGTH);
         assert_eq!(std::fs::read(&path).unwrap(), RUNTIME);

@@ -26,7 +26,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         argv: std::iter::once(&program).chain(args).map(OsString::from).collect(),
         no_aslr: false,
         max_bytes: None,
-        heap: false,
+        heap: None,
     }
 }
 

@@ -101,6 +101,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         gathers: plan.gathers,
         implicit: plan.implicit,
         stays,
+        loops,
     })
 }
 

@@ -6,7 +6,7 @@ use crate::layout::Placed;
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, ProbeState};
 use mgz_annotations_schema::addrmap::AddrMap;
-use mgz_annotations_schema::sidecar::{Function, Gather, NONE, PtWrite, Record, Region, Site};
+use mgz_annotations_schema::sidecar::{Function, Gather, Loop, NONE, PtWrite, Record, Region, Site};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -165,7 +165,10 @@ pub fn tables(entries: &[Entry], clones: &[Emitted], placed: &Placed, strings: &
             ..*r
         }));
         sidecar.records.extend(rows.records.iter().map(|r| Record { region: first_region + r.region, clone_ip: at + r.clone_ip, ..*r }));
-        sidecar.sites.extend(rows.sites.iter().map(|s| Site { function, region: first_region + s.region, clone_ip: at + s.clone_ip, ..*s }));
+        let first_loop = sidecar.loops.len() as u32;
+        sidecar.loops.extend(rows.loops.iter().map(|l| Loop { function, parent: if l.parent == NONE { NONE } else { first_loop + l.parent }, ..*l }));
+        let in_loop = |number: u32| if number == 0 { 0 } else { first_loop + number };
+        sidecar.sites.extend(rows.sites.iter().map(|s| Site { function, region: first_region + s.region, clone_ip: at + s.clone_ip, in_loop: in_loop(s.in_loop), ..*s }));
         sidecar.ptwrites.extend(rows.ptwrites.iter().map(|p| PtWrite { ip: at + p.ip, record: first_record + p.record, ..*p }));
         sidecar.gathers.extend(rows.gathers.iter().map(|g| Gather { site: first_site + g.site, ..*g }));
     }

@@ -232,6 +232,8 @@ pub struct Function {
     pub implicit: ImplicitLoads,
     /// Where the soft probes' cursor is in a register (none in the PT flavour).
     pub stays: crate::stay::Stays,
+    /// Its loops.
+    pub loops: crate::loops::Loops,
 }
 
 impl Function {
@@ -243,6 +245,12 @@ impl Function {
     /// The instruction that starts at `ip`.
     pub fn insn_at(&self, ip: u64) -> Option<InsnId> {
         self.insns.binary_search_by_key(&ip, |i| i.ip).ok().map(|i| InsnId(i as u32))
+    }
+
+    /// The block that holds an instruction.
+    pub fn block_of(&self, insn: InsnId) -> Option<BlockId> {
+        let at = self.blocks.partition_point(|b| b.insns.end <= insn.0);
+        self.blocks.get(at).filter(|b| b.insns.contains(&insn.0)).map(|_| BlockId(at as u32))
     }
 
     /// The block that starts at `ip`.

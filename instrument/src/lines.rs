@@ -6,7 +6,7 @@
 use crate::annotate::Strings;
 use crate::elf::Elf;
 use addr2line::gimli::{self, EndianSlice, LittleEndian, SectionId};
-use mgz_annotations_schema::sidecar::{Location, NONE, Site};
+use mgz_annotations_schema::sidecar::{Location, Loop, NONE, Site};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,26 +32,31 @@ fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
     data.map_or(Cow::Borrowed(&[]), |d| Cow::Owned(d.into_owned()))
 }
 
-/// Fills in `location` of all sites and returns the locations that they refer to.
-pub fn locate(elf: &Elf, sites: &mut [Site], strings: &mut Strings) -> Vec<Location> {
+/// Fills in `location` of all sites and loops and returns the locations that they refer to.
+pub fn locate(elf: &Elf, sites: &mut [Site], loops: &mut [Loop], strings: &mut Strings) -> Vec<Location> {
     if elf.section(".debug_info").is_none() || elf.section(".debug_line").is_none() {
         return Vec::new();
     }
     let load = |id: SectionId| Ok::<_, gimli::Error>(section(elf, id));
     let Ok(sections) = gimli::DwarfSections::load(load) else { return Vec::new() };
     let context = || addr2line::Context::from_dwarf(sections.borrow(|s| EndianSlice::new(s, LittleEndian))).ok();
-    let ips: Vec<u64> = sites.iter().map(|s| s.ip).collect();
+    // Of a loop, the branch back; else its head.
+    let ips: Vec<u64> = sites.iter().map(|s| s.ip).chain(loops.iter().flat_map(|l| [l.latch, l.header])).collect();
     let chains: Vec<(Vec<Chain>, Vec<u32>)> = ips
         .par_chunks(CHUNK)
         .map_init(context, |context, ips| context.as_ref().map_or_else(|| (vec![Vec::new()], vec![0; ips.len()]), |c| look_up(c, ips)))
         .collect();
     let mut table = Table { strings, locations: Vec::new(), numbers: HashMap::new() };
-    let mut sites = sites.iter_mut();
+    let mut found = Vec::with_capacity(ips.len());
     for (chains, indices) in chains {
         let numbers: Vec<u32> = chains.iter().map(|c| table.add(c)).collect();
-        for (index, site) in indices.into_iter().zip(sites.by_ref()) {
-            site.location = numbers[index as usize];
-        }
+        found.extend(indices.into_iter().map(|index| numbers[index as usize]));
+    }
+    let (of_sites, of_loops) = found.split_at(sites.len());
+    sites.iter_mut().zip(of_sites).for_each(|(site, &location)| site.location = location);
+    let named = |location: &u32| table.locations.get(*location as usize).is_some_and(|l| l.line > 0);
+    for (l, places) in loops.iter_mut().zip(of_loops.chunks_exact(2)) {
+        l.location = places.iter().copied().find(named).unwrap_or(places[0]);
     }
     table.locations
 }

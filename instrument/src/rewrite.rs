@@ -212,7 +212,7 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
     let mut strings = Strings::default();
     let (image, mut sidecar) = rayon::join(|| assemble(elf, additions), || annotate::tables(&entries, &clones, &placed, &mut strings));
     drop(clones);
-    sidecar.locations = lines::locate(elf, &mut sidecar.sites, &mut strings);
+    sidecar.locations = lines::locate(elf, &mut sidecar.sites, &mut sidecar.loops, &mut strings);
     sidecar.strings = strings.into_list();
     sidecar.id = id;
     sidecar.header = Header {

@@ -88,6 +88,70 @@ fn ring_agrees_with_full_about_shares() {
     assert!((0.95..=1.0).contains(&share), "sweep has {share} of the accesses");
 }
 
+/// One window in each period, but not always at its end: else the samples of a loop that takes as many records as the period would all be
+/// of one place.
+#[test]
+fn windows_of_ring_lie_anywhere_in_their_periods() {
+    const PERIOD: u64 = 10_000;
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: true, opt: "2", pie: false };
+    let Some(original) = programs::build("sweep", variant, &["-fno-vectorize", "-fno-unroll-loops"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let places = |name: &str| {
+        let trace = dir.path().join(name);
+        tools::succeed(&mut record_command(&["--mode", "ring", "--period", "10000", "--window", "100"], &trace, &app.path, &[]), LIMIT).unwrap();
+        let trace = mgz_tests::rows::read(&trace).unwrap();
+        let rows = trace.threads.into_values().next().unwrap();
+        let mut firsts: Vec<u64> = rows.chunk_by(|a, b| a.sample == b.sample).map(|s| s[0].seq >> 16).collect();
+        // The first slot's number is in the upper bits. The last window is what was left at the program's end.
+        firsts.pop();
+        firsts
+    };
+    let firsts = places("a");
+    assert!(firsts.len() >= 100, "{}", firsts.len());
+    for (number, first) in firsts.iter().enumerate() {
+        assert_eq!(first / PERIOD, number as u64, "window {number} begins at record {first}");
+    }
+    let mean = firsts.iter().map(|f| f % PERIOD).sum::<u64>() as f64 / firsts.len() as f64;
+    assert!((mean - 4950.0).abs() < 1000.0, "windows begin at {mean} of {PERIOD} on average");
+    assert_eq!(places("b"), firsts, "the same run has the same windows");
+}
+
+#[test]
+fn loops_have_lines_and_count_the_loops_inside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant { clang: false, opt: "1", pie: true };
+    let Some(original) = programs::build("sweep", variant, &["-g"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("trace");
+    tools::succeed(&mut record_command(&["--mode", "full"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let report = analyze(&trace, &[]);
+    let source = std::fs::read_to_string(programs::source("sweep")).unwrap();
+    let loops = report["loops"].as_array().unwrap();
+    let of = |marker: &str| {
+        let line = source.lines().position(|l| l.contains(marker)).unwrap() as u64 + 1;
+        loops.iter().find(|l| l["line"] == line).unwrap_or_else(|| panic!("no loop in line {line}: {loops:#?}"))
+    };
+    let sweep = of("for (long i = 0; i < n; i++)");
+    close(sweep, "A", 1_000_000.0, 0.0);
+    close(sweep, "F", 100_000.0, 0.0);
+    close(sweep, "dF_str_pct", 100.0, 0.0);
+    assert_eq!((&sweep["function"], &sweep["depth"], &sweep["outer"]), (&Value::from("sweep"), &Value::from(1), &Value::Null));
+    let walk = of("while (n != nodes)");
+    close(walk, "A", 20_000.0, 0.0);
+    close(walk, "F", 5_000.0, 0.0);
+    // A program that is inlined whole: the loop of `main` is around the other two.
+    let Some(original) = programs::build("sweep", Variant { opt: "2", ..variant }, &["-g", "-Dnoinline=always_inline"], dir.path()).unwrap() else { return };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("inlined");
+    tools::succeed(&mut record_command(&["--mode", "full"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let report = analyze(&trace, &[]);
+    let loops = report["loops"].as_array().unwrap();
+    let inner = loops.iter().find(|l| l["depth"] == 2 && l["inlined_into"].as_str().is_some_and(|t| t.contains("main"))).unwrap_or_else(|| panic!("{loops:#?}"));
+    let outer = loops.iter().find(|l| l["address"] == inner["outer"]).unwrap();
+    assert!(number(outer, "A") >= number(inner, "A") && outer["depth"] == 1, "{outer} {inner}");
+}
+
 #[test]
 fn every_format_has_the_same_functions() {
     let dir = tempfile::tempdir().unwrap();

@@ -10,10 +10,16 @@ struct Entry {
     count: u32,
 }
 
+/// Samples below this are counted in an array.
+const MOST: u32 = 1 << 22;
+
 /// A table of counts that is emptied at once.
 #[derive(Default)]
 pub(super) struct Table {
+    /// Pairs of samples.
     entries: Vec<Entry>,
+    /// Single samples: epoch and count.
+    singles: Vec<(u32, u32)>,
     epoch: u32,
 }
 
@@ -32,12 +38,14 @@ pub(super) struct Counter<'a> {
 }
 
 impl Table {
-    /// Starts to count at most `blocks` blocks.
-    pub(super) fn counter(&mut self, blocks: usize) -> Counter<'_> {
-        let size = (blocks.max(8) * 2).next_power_of_two();
+    /// Starts to count some of these blocks.
+    pub(super) fn counter(&mut self, blocks: &[Block]) -> Counter<'_> {
+        let hashed = blocks.iter().filter(|b| b.samples == 2 || b.first[0] >= MOST).count();
+        let size = (hashed.max(8) * 2).next_power_of_two();
         self.epoch = self.epoch.wrapping_add(1);
         if self.entries.len() < size || self.epoch == 0 {
             self.entries = vec![Entry::default(); size.max(self.entries.len())];
+            self.singles.clear();
             self.epoch = 1;
         }
         // Few blocks use few entries, which stay in the cache.
@@ -68,6 +76,15 @@ impl Counter<'_> {
     /// Counts a key, and tells how often it had been counted before.
     #[inline]
     fn count(&mut self, first: u32, second: u32) -> u64 {
+        if first == second && first < MOST {
+            if self.table.singles.len() <= first as usize {
+                self.table.singles.resize((first as usize + 1).next_power_of_two(), (0, 0));
+            }
+            let (epoch, count) = &mut self.table.singles[first as usize];
+            let before = if *epoch == self.table.epoch { *count } else { 0 };
+            (*epoch, *count) = (self.table.epoch, before + 1);
+            return before.into();
+        }
         let key = u64::from(first) << 32 | u64::from(second);
         let mut at = (spread(key) >> 24) as usize & self.mask;
         let epoch = self.table.epoch;
@@ -106,7 +123,7 @@ mod tests {
                     Block { number, samples: 1 + random(3), first: [first, first + 1 + random(5)], irregular: random(2) == 1 }
                 })
                 .collect();
-            let mut counter = table.counter(blocks);
+            let mut counter = table.counter(&list);
             list.iter().for_each(|b| counter.add(b));
             let squares = |samples: u32, of: fn(&Block) -> (u32, u32)| {
                 let mut counts: HashMap<(u32, u32), u64> = HashMap::new();

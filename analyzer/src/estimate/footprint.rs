@@ -39,7 +39,7 @@ pub(super) struct Tally {
 
 impl Tally {
     fn of(blocks: &[Block], design: Design, table: &mut Table) -> Tally {
-        let mut counter = table.counter(blocks.len());
+        let mut counter = table.counter(blocks);
         blocks.iter().for_each(|b| counter.add(b));
         Tally::new(&counter, design)
     }
@@ -47,14 +47,14 @@ impl Tally {
     /// Tallies of what lies before and behind each of some places, which ascend.
     fn sides(blocks: &[Block], places: &[usize], design: Design, table: &mut Table) -> Vec<(Tally, Tally)> {
         let mut sides = vec![(Tally::default(), Tally::default()); places.len()];
-        let mut counter = table.counter(blocks.len());
+        let mut counter = table.counter(blocks);
         let mut at = 0;
         for (side, &place) in sides.iter_mut().zip(places) {
             blocks[at..place].iter().for_each(|b| counter.add(b));
             at = place;
             side.0 = Tally::new(&counter, design);
         }
-        let mut counter = table.counter(blocks.len());
+        let mut counter = table.counter(blocks);
         let mut at = blocks.len();
         for (side, &place) in sides.iter_mut().zip(places).rev() {
             blocks[place..at].iter().for_each(|b| counter.add(b));
@@ -158,6 +158,15 @@ pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     division.strata
 }
 
+/// Where the number of a block is farthest from that of the one before; of equals the one nearest to the middle.
+fn widest_gap(blocks: &[Block]) -> usize {
+    let middle = blocks.len() / 2;
+    let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
+    let widest = blocks.windows(2).map(|pair| pair[1].number - pair[0].number).max().unwrap_or(0);
+    let at = |i: usize| (1..blocks.len()).contains(&i) && gap(i) == widest;
+    (0..blocks.len()).find_map(|d| [middle + d, middle.wrapping_sub(d)].into_iter().find(|&i| at(i))).unwrap_or(1)
+}
+
 struct Division {
     design: Design,
     table: Table,
@@ -170,7 +179,7 @@ impl Division {
         if depth < DEPTH && blocks.len() >= 16 {
             // At the widest gap, which is where objects meet; else in the middle.
             let middle = blocks.len() / 2;
-            let gap = (1..blocks.len()).max_by_key(|&i| (blocks[i].number - blocks[i - 1].number, std::cmp::Reverse(i.abs_diff(middle)))).unwrap_or(1);
+            let gap = widest_gap(blocks);
             let wanted = [gap, middle, blocks.len() / 4, blocks.len() * 3 / 4];
             let mut places = wanted;
             places.sort_unstable();

@@ -9,6 +9,12 @@ fn number(space: usize, address: u64, shift: u32) -> u64 {
     (space as u64) << 56 ^ address >> shift
 }
 
+/// The line of 64 bytes that an address is in, both as numbers.
+fn line_of(number: u64) -> u64 {
+    const SPACE: u64 = 0xff << 56;
+    number & SPACE | (number & !SPACE) >> 6
+}
+
 /// A sighting of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
@@ -38,40 +44,100 @@ fn block(same: &[Seen]) -> Block {
     Block { number: same[0].number, samples: same.len() as u32, first: [same[0].sample, second], irregular: same.iter().any(|s| s.irregular) }
 }
 
-/// Blocks by target, each list sorted by number.
+/// An address that a target has seen in a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sighting {
+    number: u64,
+    sample: u32,
+    /// One bit for each class of load.
+    classes: u32,
+}
+
+/// Bits of [`Sighting::classes`].
+const STRIDED: u32 = 1 << 1;
+const IRREGULAR: u32 = 1 << 2;
+
+/// Puts sightings whose numbers ascend in the order of samples as well, each once.
+fn settle_classes(list: &mut Vec<Sighting>) {
+    list.chunk_by_mut(|a, b| a.number == b.number).filter(|same| same.len() > 1).for_each(<[Sighting]>::sort_unstable);
+    list.dedup_by(|later, kept| {
+        let same = (later.number, later.sample) == (kept.number, kept.sample);
+        kept.classes |= if same { later.classes } else { 0 };
+        same
+    });
+}
+
+/// The blocks of the sightings with one of `classes`.
+fn blocks(list: &[Sighting], classes: u32) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for one in list.iter().filter(|s| s.classes & classes != 0) {
+        let irregular = one.classes & classes & IRREGULAR != 0;
+        match blocks.last_mut().filter(|b| b.number == one.number) {
+            Some(block) => {
+                if block.samples == 1 {
+                    block.first[1] = one.sample;
+                }
+                block.samples += 1;
+                block.irregular |= irregular;
+            }
+            None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular }),
+        }
+    }
+    blocks
+}
+
+/// What one target has seen. All lists are sorted by number.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// Addresses.
+    pub all: Vec<Block>,
+    /// Addresses of Strided loads.
+    pub strided: Vec<Block>,
+    /// Addresses of Irregular loads.
+    pub irregular: Vec<Block>,
+    /// Lines of 64 bytes.
+    pub lines: Vec<Block>,
+}
+
+/// Blocks by target.
 pub struct Grouped {
     /// By target.
-    blocks: Vec<Vec<Block>>,
+    kinds: Vec<Kinds>,
 }
 
 impl Grouped {
-    /// Groups marks. `target` gives the target of a code group, if it has one; blocks have `1 << shift` bytes.
-    pub fn new(incidence: &Incidence, shift: u32, target: impl Fn(u32) -> Option<u32> + Sync) -> Grouped {
-        let mut seen: Vec<Vec<Seen>> = Vec::new();
+    /// Groups marks. `targets` gives the targets of a code group.
+    pub fn new<'a>(incidence: &Incidence, targets: impl Fn(u32) -> &'a [u32] + Sync) -> Grouped {
+        let mut seen: Vec<Vec<Sighting>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
-                let Some(target) = target(mark.group) else { continue };
-                if seen.len() <= target as usize {
-                    seen.resize(target as usize + 1, Vec::new());
-                }
-                let one = Seen { number: number(space, mark.address, shift), sample: mark.sample, irregular: mark.group & 3 == 2 };
-                let list = &mut seen[target as usize];
-                // A line is often touched several times in a row by one sample.
-                if list.last() != Some(&one) {
-                    list.push(one);
+                let one = Sighting { number: number(space, mark.address, 0), sample: mark.sample, classes: 1 << (mark.group & 3) };
+                for &target in targets(mark.group) {
+                    if seen.len() <= target as usize {
+                        seen.resize(target as usize + 1, Vec::new());
+                    }
+                    seen[target as usize].push(one);
                 }
             }
         }
-        let blocks = seen.into_par_iter().map(|mut list| {
-            settle(&mut list);
-            list.chunk_by(|a, b| a.number == b.number).map(block).collect()
+        // Marks come in the order of addresses, but for addresses that another space's number makes greater.
+        let kinds = seen.into_par_iter().map(|mut list| {
+            if !list.is_sorted_by_key(|s| s.number) {
+                list.par_sort_unstable();
+            }
+            settle_classes(&mut list);
+            let all = blocks(&list, u32::MAX);
+            let (strided, irregular) = (blocks(&list, STRIDED), blocks(&list, IRREGULAR));
+            list.iter_mut().for_each(|s| s.number = line_of(s.number));
+            settle_classes(&mut list);
+            Kinds { all, strided, irregular, lines: blocks(&list, u32::MAX) }
         });
-        Grouped { blocks: blocks.collect() }
+        Grouped { kinds: kinds.collect() }
     }
 
     /// Blocks of a target.
-    pub fn of(&self, target: u32) -> &[Block] {
-        self.blocks.get(target as usize).map_or(&[], Vec::as_slice)
+    pub fn of(&self, target: u32) -> Option<&Kinds> {
+        self.kinds.get(target as usize)
     }
 }
 
@@ -125,10 +191,17 @@ mod tests {
             incidence.add(&Rows { address: &[address], size: &[8], group: &[group], implied: &[0] }, space, sample);
         }
         let incidence = Incidence::fold(vec![incidence]);
-        let lines = Grouped::new(&incidence, 6, |group| Some(group / 4));
-        assert_eq!(lines.of(1), [Block { number: 1, samples: 2, first: [0, 1], irregular: false }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false }]);
-        assert_eq!(lines.of(2), [Block { number: 1, samples: 1, first: [1, 0], irregular: false }, Block { number: 2, samples: 1, first: [2, 0], irregular: false }]);
-        assert!(lines.of(0).is_empty() && lines.of(3).is_empty());
+        let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
+        // Each group counts in a row of its own and in one for all.
+        let grouped = Grouped::new(&incidence, |group| &rows[group as usize / 4]);
+        let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
+        assert_eq!(of(1).lines, [Block { number: 1, samples: 2, first: [0, 1], irregular: false }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false }]);
+        assert_eq!(of(2).lines, [Block { number: 1, samples: 1, first: [1, 0], irregular: false }, Block { number: 2, samples: 1, first: [2, 0], irregular: false }]);
+        assert!(of(0).lines.is_empty() && grouped.of(4).is_none());
+        let address = |number, samples, first| Block { number, samples, first, irregular: false };
+        assert_eq!(of(3).all, [address(64, 1, [0, 0]), address(72, 1, [1, 0]), address(128, 1, [2, 0]), address(1 << 56 | 64, 1, [2, 0])]);
+        assert_eq!(of(3).strided, of(3).all);
+        assert!(of(3).irregular.is_empty());
         let all = Blocks::new(&incidence, 6, |_| true);
         assert_eq!(all.blocks.len(), 3);
         assert_eq!((all.samples(0), all.samples(1), all.samples(2)), (&[0u32, 1][..], &[2u32][..], &[2u32][..]));

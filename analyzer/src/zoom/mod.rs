@@ -7,7 +7,7 @@ pub mod time;
 
 use crate::code::CodeMap;
 use crate::engine::BucketOutcome;
-use crate::fold::{Folded, fold};
+use crate::fold::Folded;
 use crate::metrics::{Counts, Metrics};
 use crate::report::group_counts;
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub struct FunctionPart {
 
 /// Counts of a bucket: the whole, and by function.
 pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, Vec<Counts>) {
-    let Folded { mut whole, mut functions, .. } = fold(&bucket.footprint, code);
+    let Folded { mut whole, mut functions, .. } = bucket.footprint.fold(code);
     for (piece, names) in code.pieces.iter().enumerate() {
         let mut counts = Counts::default();
         for class in 0..4 {

@@ -206,7 +206,14 @@ impl<'a> Chosen<'a> {
         let mut wanted: HashMap<(u32, u32, u32), Wanted> = HashMap::new();
         let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32, column: u32| {
             let sample = &samples[number];
-            pieces.extend(sample.parts.iter().map(|p| p.0));
+            let mut first = 0;
+            for &(piece, loads) in &sample.parts {
+                // At the borders there may be stores that belong to a load of the range.
+                if range.start <= first + loads && range.end >= first {
+                    pieces.push(piece);
+                }
+                first += loads;
+            }
             let entry = wanted.entry((sample.process, sample.thread, sample.sample)).or_insert_with(|| {
                 let mut sum = 0;
                 let mut before = HashMap::new();

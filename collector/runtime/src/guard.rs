@@ -16,9 +16,10 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     if header.mode == MODE_RING {
         if control.period_before == 0 {
             control.begin_ns = sys::now_ns();
+            draw(header, control);
         }
         control.guard = thread::lap_end(header, ring);
-        control.base = control.guard - 16 * thread::next_lap(header, control.period_before);
+        control.base = control.guard - 16 * thread::next_lap(header, control.stretch, control.period_before);
     } else {
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
         control.begin_ns = sys::now_ns();
@@ -26,6 +27,21 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
         control.guard = control.base + header.chunk_bytes;
     }
     control.cursor = control.base;
+}
+
+/// Draws how far it is to the end of the next window. There is one window in each period, anywhere in it, so that samples cannot be in step with the
+/// program; what is drawn depends on the thread slot and the number of the window alone, so that runs can be repeated.
+fn draw(header: &Header, control: &mut Control) {
+    let most = header.period.saturating_sub(header.window);
+    // splitmix64 (Steele, Lea and Flood 2014).
+    let mut x = (u64::from(control.index) << 40 ^ control.windows).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    let late = (u128::from(x) * (u128::from(most) + 1) >> 64) as u64;
+    control.stretch = if control.windows == 0 { header.window + late } else { header.period + late - control.late };
+    control.late = late;
+    control.windows += 1;
 }
 
 /// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
@@ -38,7 +54,7 @@ pub fn turn(header: &Header, ring: Ring) -> bool {
     }
     let slots = (control.guard - control.base) / 16;
     if header.mode == MODE_RING {
-        if control.period_before + slots >= header.period {
+        if control.period_before + slots >= control.stretch {
             if !wait_for_place(header, ring) {
                 return false;
             }

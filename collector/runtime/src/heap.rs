@@ -4,6 +4,8 @@
 //! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: what lies at the stack pointer is the return address, from
 //! which the recorder unwinds in the copy of the stack. No frame of ours stands in between, nothing is allocated, and errno stays.
 
+mod named;
+
 use crate::heaplog::{self, ALLOC, BEGIN, Event, FORK, FREE, Head, STACK, UNIT, UNITS};
 use crate::next::{fail, find};
 use crate::shared::Header;

@@ -21,6 +21,14 @@ pub const FILE_BYTES: usize = HEAD_BYTES + UNITS * UNIT;
 /// Bytes of stack that are copied, at most.
 pub const STACK: usize = 1024;
 
+/// Functions that stand in for allocators under other names: [`HOOKS`] / 6 of each kind, in the order of [`HOOK_KINDS`].
+pub const HOOKS: usize = 24;
+/// Bytes of a name of such a function, the terminating zero included.
+pub const HOOK_NAME: usize = 64;
+/// What such functions do: return a block of as many bytes as the first, the second argument, the product of both; resize the first to the second; free the first,
+/// the second.
+pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free", "free2"];
+
 /// A process has begun or has executed a new program: what it had is gone.
 pub const BEGIN: u32 = 1;
 /// A process was forked by [`Event::address`]: it has what that one had.

@@ -282,7 +282,7 @@ pub struct Control {
     pub ring_start: u64,
     /// Slots that the owner had written when `base` was set, since it began.
     pub slots_before: u64,
-    /// Ring mode: slots of the current period that were written before `base`.
+    /// Ring mode: slots since the end of the last window that were written before `base`.
     pub period_before: u64,
     /// CLOCK_MONOTONIC when the chunk or the period began.
     pub begin_ns: u64,
@@ -294,6 +294,14 @@ pub struct Control {
     pub reserved: u32,
     /// `burst`: number of the chunk that the open window will be. Once it is published this is not the next one's number.
     pub filling: u64,
+    /// Ring mode: slots from the end of the last window to the end of the next.
+    pub stretch: u64,
+    /// Ring mode: windows since the stream began.
+    pub windows: u64,
+    /// Ring mode: how late in its period the last window lies, slots.
+    pub late: u64,
+    /// An address in the owner's stack.
+    pub stack: u64,
     /// The queue.
     pub chunks: [ChunkInfo; QUEUE],
 }

@@ -587,6 +587,9 @@ fn begin(header: &Header, ring: Ring) {
     control.tid = sys::gettid();
     control.slots_before = 0;
     control.period_before = 0;
+    (control.stretch, control.windows, control.late) = (0, 0, 0);
+    let here = 0u8;
+    control.stack = &raw const here as u64;
     control.ring_start = if header.mode == MODE_RING { (ring.address + PAGE) as u64 } else { 0 };
     control.hook_top = ring.signal_stack() as u64;
     control.in_hook = 0;
@@ -603,10 +606,10 @@ fn begin(header: &Header, ring: Ring) {
     crate::guard::begin_stretch(header, ring);
 }
 
-/// Length of the next lap, slots: laps divide a period evenly, and none is shorter than a window.
-pub fn next_lap(header: &Header, period_before: u64) -> u64 {
+/// Length of the next lap, slots: laps divide the way to the next window's end (`stretch`) evenly, and none is shorter than a window.
+pub fn next_lap(header: &Header, stretch: u64, period_before: u64) -> u64 {
     let most = lap_bytes(header) as u64 / 16;
-    let period = header.period.max(1);
+    let period = stretch.max(1);
     let even = period.div_ceil(period.div_ceil(most));
     even.min(period - period_before.min(period - 1))
 }

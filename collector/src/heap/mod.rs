@@ -7,6 +7,7 @@
 //! What makes this hard: everything is read while the processes go on, so that mappings may be gone; and programs allocate millions of times a second. The same
 //! stack is unwound once; blocks that follow one another at the same place from the same stack are one life with a count.
 
+pub mod hooks;
 pub mod lives;
 pub mod log;
 pub mod names;

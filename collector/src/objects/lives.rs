@@ -41,6 +41,11 @@ impl Lives {
         self.last_look = now;
     }
 
+    /// Whether a mapping that is there holds an address.
+    pub fn holds(&self, address: u64) -> bool {
+        self.there.iter().any(|l| (l.mapping.start..l.mapping.end).contains(&address))
+    }
+
     /// Rows.
     pub fn instances(self, process: u32) -> impl Iterator<Item = Instance> {
         self.gone.into_iter().chain(self.there).map(move |l| {

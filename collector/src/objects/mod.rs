@@ -97,6 +97,8 @@ struct Process {
 #[derive(Default)]
 pub struct Objects {
     processes: BTreeMap<u32, Process>,
+    /// Process, thread, an address in its stack.
+    threads: Vec<(u32, u32, u64)>,
     problems: Vec<String>,
 }
 
@@ -105,6 +107,17 @@ impl Objects {
     pub fn met(&mut self, pid: u32) {
         let process = self.processes.entry(pid).or_insert_with(|| Process { lives: Lives::default(), looked: Instant::now(), pause: FIRST_LOOK });
         look(pid, process);
+    }
+
+    /// A thread has begun; `stack` is an address in its stack.
+    pub fn thread(&mut self, pid: u32, tid: u32, stack: u64) {
+        self.threads.push((pid, tid, stack));
+        // Its stack may be gone before the next look.
+        if let Some(process) = self.processes.get_mut(&pid)
+            && !process.lives.holds(stack)
+        {
+            look(pid, process);
+        }
     }
 
     /// Some time has passed: looks at the processes whose turn it is.
@@ -142,8 +155,22 @@ impl Objects {
         for (pid, process) in self.processes {
             list.extend(process.lives.instances(pid));
         }
+        name_stacks(&mut list, &self.threads);
         list.sort();
         (list, self.problems)
+    }
+}
+
+/// Mappings without a name that hold the stacks of threads are named after these: after the first one, if several used it one after the other.
+fn name_stacks(list: &mut [Instance], threads: &[(u32, u32, u64)]) {
+    for instance in list.iter_mut().filter(|i| i.object.kind == Kind::Anonymous) {
+        let range = instance.start..instance.start.saturating_add(instance.bytes);
+        let mut there: Vec<u32> = threads.iter().filter(|t| t.0 == instance.process && range.contains(&t.2)).map(|t| t.1).collect();
+        there.dedup();
+        if let Some(first) = there.first() {
+            let others = if there.len() > 1 { format!(" and {} more", there.len() - 1) } else { String::new() };
+            instance.object = Object { kind: Kind::Stack, name: format!("[stack of thread {first}{others}]"), ..instance.object.clone() };
+        }
     }
 }
 
@@ -155,5 +182,27 @@ fn look(pid: u32, process: &mut Process) {
         if !seen.is_empty() {
             process.lives.look(monotonic_ns(), seen);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_are_named_after_their_threads() {
+        let anonymous = |start, process| Instance {
+            process,
+            start,
+            bytes: 0x1000,
+            begin_ns: 0,
+            end_ns: u64::MAX,
+            object: Object { kind: Kind::Anonymous, name: "x".into(), of_type: String::new(), module: String::new() },
+        };
+        let mut list = vec![anonymous(0x1000, 1), anonymous(0x3000, 1), anonymous(0x1000, 2), anonymous(0x5000, 1)];
+        name_stacks(&mut list, &[(1, 7, 0x1800), (1, 8, 0x3fff), (1, 9, 0x3000), (1, 10, 0x2000)]);
+        let names: Vec<&str> = list.iter().map(|i| i.object.name.as_str()).collect();
+        assert_eq!(names, ["[stack of thread 7]", "[stack of thread 8 and 1 more]", "x", "x"]);
+        assert_eq!(list[0].object.kind, Kind::Stack);
     }
 }

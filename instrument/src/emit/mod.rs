@@ -23,7 +23,7 @@ mod tests;
 
 use crate::ir::TableForm;
 use mgz_annotations_schema::abi::ProbeState;
-use mgz_annotations_schema::sidecar::{Gather, PtWrite, Record, Region, Site};
+use mgz_annotations_schema::sidecar::{Gather, Loop, PtWrite, Record, Region, Site};
 use std::ops::Range;
 
 pub use code::emit;
@@ -103,6 +103,8 @@ pub struct Rows {
     pub ptwrites: Vec<PtWrite>,
     /// Gathers.
     pub gathers: Vec<Gather>,
+    /// Loops.
+    pub loops: Vec<Loop>,
 }
 
 /// A re-emitted function.

@@ -1,14 +1,15 @@
 //! The sidecar's rows of one function.
 
 use super::{EmitError, Rows};
-use crate::ir::{Function, Insn};
+use crate::ir::{Function, Insn, InsnId};
+use crate::loops::NO_LOOP;
 use iced_x86::{OpKind, Register};
-use mgz_annotations_schema::sidecar::{Gather, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
+use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
 
 /// Rows of one function; addresses in the clone are the offsets in `record_at` (per record), `copy_at` (per
 /// instruction) and `ptwrites`.
 pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
-    let mut rows = Rows { ptwrites, ..Rows::default() };
+    let mut rows = Rows { ptwrites, loops: loops(function), ..Rows::default() };
     for (number, region) in function.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,
@@ -29,6 +30,7 @@ pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: V
                 function: 0,
                 region: number as u32,
                 location: NONE,
+                in_loop: function.block_of(plan.insn).and_then(|b| function.loops.of_block.get(b.0 as usize)).map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
                 size: plan.size,
                 ip: insn.ip,
                 clone_ip: copy_at[plan.insn.0 as usize],
@@ -60,6 +62,19 @@ pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: V
         }
     }
     Ok(rows)
+}
+
+/// The loops of a function, with numbers inside it.
+fn loops(function: &Function) -> Vec<Loop> {
+    let of = |l: &crate::loops::Loop| Loop {
+        function: 0,
+        parent: l.parent,
+        location: NONE,
+        header: function.insn(InsnId(function.blocks[l.header as usize].insns.start)).ip,
+        // The last one in memory is the loop's own: others are those of `continue`.
+        latch: l.latches.iter().map(|&b| function.insn(InsnId(function.blocks[b as usize].insns.end - 1)).ip).max().unwrap_or(0),
+    };
+    function.loops.all.iter().map(of).collect()
 }
 
 /// The operand as the instruction spells it; for string instructions, which spell none, the pointer

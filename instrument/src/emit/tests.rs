@@ -38,6 +38,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         gathers: Vec::new(),
         implicit: ImplicitLoads::default(),
         stays: Default::default(),
+        loops: Default::default(),
     };
     (function, bytes)
 }

@@ -1,0 +1,105 @@
+//! The entries of several tables together, partition by partition.
+
+use super::partition::{PARTITIONS, Run, partition_of};
+use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS};
+use crate::code::CodeMap;
+use crate::fold::{Folded, fold};
+use rayon::prelude::*;
+
+/// Entries below this are folded by one thread.
+const FEW: usize = 1 << 14;
+
+/// The entries of several tables.
+#[derive(Clone, Debug, Default)]
+pub struct FootprintSet {
+    /// By partition: runs, each with the table that it is of.
+    runs: Vec<Vec<(usize, Run)>>,
+    /// By partition: entries that were given one by one.
+    loose: Vec<Vec<Entry>>,
+    /// Group and address space of each owner, by table.
+    owners: Vec<Vec<(u32, u32)>>,
+}
+
+impl FootprintSet {
+    /// From tables. Also gives the counts by group, of all tables together.
+    pub fn new(tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners: Vec::new() };
+        let mut counts: Vec<GroupCount> = Vec::new();
+        for mut table in tables {
+            table.flush();
+            if counts.len() < table.counts.len() {
+                counts.resize(table.counts.len(), GroupCount::default());
+            }
+            for (sum, part) in counts.iter_mut().zip(&table.counts) {
+                sum.rows += part.rows;
+                sum.implied += part.implied;
+            }
+            for (key, maps) in table.odd {
+                set.add(Entry { key, maps });
+            }
+            for (into, runs) in set.runs.iter_mut().zip(table.partitions.finish()) {
+                into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.owners.len(), r)));
+            }
+            set.owners.push(table.owners);
+        }
+        (set, counts)
+    }
+
+    /// Adds an entry.
+    pub fn add(&mut self, entry: Entry) {
+        self.loose.resize(PARTITIONS, Vec::new());
+        self.loose[partition_of(entry.key.line)].push(entry);
+    }
+
+    /// The entries of a partition, each key once, sorted by address space, line, group.
+    fn partition(&self, number: usize) -> Vec<Entry> {
+        let mut entries = self.loose.get(number).cloned().unwrap_or_default();
+        let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
+        entries.reserve(runs.iter().map(|r| r.1.len()).sum());
+        for (table, run) in runs {
+            let owners = &self.owners[*table];
+            // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
+            let places = run.load().unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"));
+            entries.extend(places.iter().map(|p| {
+                let (group, space) = owners.get((p.key & ((1 << OWNER_BITS) - 1)) as usize).copied().unwrap_or((NOBODY, 0));
+                Entry { key: Key { space, line: p.key >> OWNER_BITS, group }, maps: p.maps }
+            }));
+        }
+        // Runs are sorted by line: the stable sort finds that out.
+        entries.sort_by_key(|e| (e.key.space, e.key.line, e.key.group));
+        entries.dedup_by(|later, kept| {
+            let same = later.key == kept.key;
+            if same {
+                kept.maps.merge(&later.maps);
+            }
+            same
+        });
+        entries
+    }
+
+    /// Entries of a partition, with repetitions.
+    fn size(&self, number: usize) -> usize {
+        let runs = self.runs.get(number).map_or(0, |r| r.iter().map(|r| r.1.len()).sum());
+        runs + self.loose.get(number).map_or(0, Vec::len)
+    }
+
+    /// Footprints of the whole, of functions, lines and loops. In memory are the entries of one partition for each thread.
+    pub fn fold(&self, code: &CodeMap) -> Folded {
+        let used: Vec<usize> = (0..PARTITIONS).filter(|&p| self.size(p) > 0).collect();
+        let all: usize = used.iter().map(|&p| self.size(p)).sum();
+        let share = if all < FEW { PARTITIONS } else { used.len().div_ceil(rayon::current_num_threads() * 4).max(1) };
+        let some = |numbers: &[usize]| {
+            let mut folded = Folded::new(code);
+            numbers.iter().for_each(|&p| fold(&self.partition(p), code, &mut folded));
+            folded
+        };
+        used.par_chunks(share).map(some).reduce_with(Folded::merge).unwrap_or_else(|| Folded::new(code))
+    }
+
+    /// All entries, each key once, sorted by address space, line, group.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut all: Vec<Entry> = (0..PARTITIONS).into_par_iter().flat_map_iter(|p| self.partition(p)).collect();
+        all.par_sort_by_key(Entry::key);
+        all
+    }
+}
