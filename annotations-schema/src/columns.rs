@@ -2,6 +2,7 @@
 
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
+use rayon::prelude::*;
 use std::io::Write;
 use std::path::Path;
 
@@ -66,15 +67,17 @@ struct Body {
 
 impl Body {
     fn add(&mut self, table: &str, name: &str, kind: &str, rows: usize, raw: &[u8], compress: bool) -> std::io::Result<()> {
+        let compressed = compress.then(|| zstd::bulk::compress(raw, 1)).transpose()?;
+        self.append([table, name, kind], rows, raw.len(), compressed.as_deref().unwrap_or(raw), compress);
+        Ok(())
+    }
+
+    fn append(&mut self, [table, name, kind]: [&str; 3], rows: usize, raw_bytes: usize, stored: &[u8], compress: bool) {
         while !self.bytes.len().is_multiple_of(8) {
             self.bytes.push(0);
         }
         let offset = self.bytes.len() as u64;
-        if compress {
-            self.bytes.extend_from_slice(&zstd::bulk::compress(raw, 1)?);
-        } else {
-            self.bytes.extend_from_slice(raw);
-        }
+        self.bytes.extend_from_slice(stored);
         self.columns.push(Column {
             table: table.into(),
             name: name.into(),
@@ -83,16 +86,24 @@ impl Body {
             encoding: if compress { "zstd" } else { "raw" }.into(),
             offset,
             bytes: self.bytes.len() as u64 - offset,
-            raw_bytes: raw.len() as u64,
+            raw_bytes: raw_bytes as u64,
         });
-        Ok(())
     }
 
-    fn table<R: Row>(&mut self, table: &str, rows: &[R]) -> std::io::Result<()> {
-        for (i, (name, kind)) in R::FIELDS.iter().enumerate() {
-            let mut raw = Vec::with_capacity(rows.len() * width(kind).unwrap_or(8));
-            R::encode(rows, i, &mut raw);
-            self.add(table, name, kind, rows.len(), &raw, true)?;
+    /// The columns are independent of each other, and compressed on all cores.
+    fn table<R: Row + Sync>(&mut self, table: &str, rows: &[R]) -> std::io::Result<()> {
+        let encoded: Vec<std::io::Result<(usize, Vec<u8>)>> = R::FIELDS
+            .par_iter()
+            .enumerate()
+            .map(|(i, (_, kind))| {
+                let mut raw = Vec::with_capacity(rows.len() * width(kind).unwrap_or(8));
+                R::encode(rows, i, &mut raw);
+                Ok((raw.len(), zstd::bulk::compress(&raw, 1)?))
+            })
+            .collect();
+        for ((name, kind), column) in R::FIELDS.iter().zip(encoded) {
+            let (raw_bytes, stored) = column?;
+            self.append([table, name, kind], rows.len(), raw_bytes, &stored, true);
         }
         Ok(())
     }
@@ -161,6 +172,19 @@ impl Source<'_> {
     }
 }
 
+/// Writes the bytes of a sidecar ([`Sidecar::to_bytes`]). A file that exists is replaced only once the new one is complete.
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".tmp{}", std::process::id()));
+    let temporary = std::path::PathBuf::from(name);
+    let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(bytes));
+    let done = written.and_then(|()| std::fs::rename(&temporary, path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    done
+}
+
 impl Sidecar {
     /// The file's bytes. `header.columns` is made here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
@@ -205,16 +229,7 @@ impl Sidecar {
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        let bytes = self.to_bytes()?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".tmp{}", std::process::id()));
-        let temporary = std::path::PathBuf::from(name);
-        let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(&bytes));
-        let done = written.and_then(|()| std::fs::rename(&temporary, path));
-        if done.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        done
+        write_bytes(path, &self.to_bytes()?)
     }
 
     /// Reads a file and checks every index in it.

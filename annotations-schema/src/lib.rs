@@ -16,4 +16,5 @@ pub mod sidecar;
 pub mod spill;
 pub mod trace;
 
+pub use columns::write_bytes;
 pub use sidecar::{Sidecar, SidecarError};

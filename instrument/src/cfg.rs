@@ -173,7 +173,10 @@ impl Graph {
                 _ => {}
             }
             if !ends_flow(&last.inst) {
-                match self.block_at(last.ip + u64::from(last.len)) {
+                // Mostly the block that follows.
+                let behind = last.ip + u64::from(last.len);
+                let follows = self.blocks.get(b + 1).is_some_and(|next| self.insns[next.insns.start as usize].ip == behind);
+                match if follows { Some(BlockId(b as u32 + 1)) } else { self.block_at(behind) } {
                     Some(next) => succs.push(next),
                     None => exit.leaves = true,
                 }

@@ -310,6 +310,8 @@ fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report
     sidecar.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = sidecar.header.id_first.wrapping_add(sidecar.header.id_count);
     write(target, &image, &sidecar)?;
+    // Giving back so much memory takes a while; the last file's need not be waited for.
+    rayon::spawn(move || drop((image, sidecar)));
     report.seconds = start.elapsed().as_secs_f64();
     Ok((report, next_id))
 }
@@ -321,10 +323,11 @@ fn write(target: &Target, image: &crate::elf::write::Image, sidecar: &mgz_annota
         Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
     };
     let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&target.output, &e.kind()))?;
-    image.write(file.as_file_mut()).map_err(|e| cannot(&target.output, &e))?;
+    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || sidecar.to_bytes());
+    image.map_err(|e| cannot(&target.output, &e))?;
     let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
     file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
-    sidecar.write(&target.annotations).map_err(|e| cannot(&target.annotations, &e))?;
+    sidecar.and_then(|bytes| mgz_annotations_schema::write_bytes(&target.annotations, &bytes)).map_err(|e| cannot(&target.annotations, &e))?;
     file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
     Ok(())
 }

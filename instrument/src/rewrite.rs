@@ -137,7 +137,8 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
     }
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
+    let rewrite_all = || (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
+    let (outcomes, hash): (Vec<Outcome>, u64) = rayon::join(rewrite_all, || fnv(elf.data, 0));
 
     if input.hook_calls {
         let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
@@ -170,7 +171,7 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
     if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
-    finish(&elf, &unwind, options, settings, Gathered { entries, clones, symbols, report })
+    finish(&elf, &unwind, options, settings, Gathered { entries, clones, symbols, hash, report })
 }
 
 /// All functions' results.
@@ -178,12 +179,13 @@ struct Gathered {
     entries: Vec<Entry>,
     clones: Vec<Emitted>,
     symbols: Vec<String>,
+    /// Of the input.
+    hash: u64,
     report: Report,
 }
 
 fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten, Refusal> {
-    let Gathered { entries, clones, symbols, mut report } = gathered;
-    let hash = fnv(elf.data, 0);
+    let Gathered { entries, clones, symbols, hash, mut report } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
@@ -211,7 +213,8 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
     let (additions, placed) = lay_out(&parts)?;
     let mut strings = Strings::default();
     let (image, mut sidecar) = rayon::join(|| assemble(elf, additions), || annotate::tables(&entries, &clones, &placed, &mut strings));
-    drop(clones);
+    // Giving back so much memory takes a while.
+    rayon::spawn(move || drop(clones));
     sidecar.locations = lines::locate(elf, &mut sidecar.sites, &mut sidecar.loops, &mut strings);
     sidecar.strings = strings.into_list();
     sidecar.id = id;
