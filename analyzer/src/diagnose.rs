@@ -155,6 +155,15 @@ fn sparse_pages(line: &LineRow) -> Option<Diagnosis> {
     )
 }
 
+/// Lines of memory that two of a function's code lines or more load: counted once too often in the sum of its lines.
+fn shared(analysis: &Analysis, of: &LineRow) -> u64 {
+    let whole = analysis.functions.iter().find(|f| (&f.function, &f.module) == (&of.function, &of.module)).map(|f| f.metrics.lines64);
+    let lines = analysis.lines.iter().filter(|l| (&l.function, &l.module) == (&of.function, &of.module));
+    let sum: u64 = lines.map(|l| l.metrics.lines64).sum();
+    // Inlined functions have no row of their own.
+    whole.map_or(0, |whole| sum.saturating_sub(whole))
+}
+
 /// Lines of a function that load equally often, irregularly, and little per line: arrays with one index.
 fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
     let lines: Vec<&LineRow> = analysis
@@ -168,7 +177,9 @@ fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
         for b in &lines[i + 1..] {
             let (x, y) = (a.metrics.accesses as f64, b.metrics.accesses as f64);
             let (p, q) = (a.metrics.footprint as f64, b.metrics.footprint as f64);
-            if (&a.function, &a.file) == (&b.function, &b.file) && (x - y).abs() < 0.02 * x.max(y) && (p - q).abs() < 0.05 * p.max(q) {
+            // What lies together already shares its lines.
+            let together = || shared(analysis, a) * 2 >= a.metrics.lines64.min(b.metrics.lines64);
+            if (&a.function, &a.file) == (&b.function, &b.file) && (x - y).abs() < 0.02 * x.max(y) && (p - q).abs() < 0.05 * p.max(q) && !together() {
                 let finding = format!(
                     "this line and line {} load equally often ({} and {}) and equally many addresses ({} and {}) irregularly, {:.0} and {:.0} bytes per line: likely arrays with the same index",
                     b.line,
