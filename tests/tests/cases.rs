@@ -70,9 +70,11 @@ fn page_rank_at_once_and_by_rounds() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = case(dir.path(), "pagerank") else { return };
     let [gs, jacobi] = ["gs", "jacobi"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
+    // Growth inside windows: over all samples together it is the greater the fewer samples there are.
+    let growth = |report: &Value| number(report["windows"].as_array().unwrap().iter().find(|w| w["W"] == 512).expect("windows of 512 loads"), "dF");
+    assert!(growth(&gs) < growth(&jacobi), "{} {}", growth(&gs), growth(&jacobi));
     let (gs, jacobi) = (function(&gs, "gauss_seidel"), function(&jacobi, "jacobi"));
     assert!(number(gs, "A") < 0.9 * number(jacobi, "A"));
-    assert!(number(gs, "dF") < number(jacobi, "dF"));
 }
 
 /// Table 9: by its growth and its share of irregular data Afforest looks worse than Shiloach–Vishkin, and takes far fewer accesses here.
