@@ -72,8 +72,12 @@ def limits():
 
 def analyze(program, trace, rng):
     """A description of what went wrong, or None."""
-    options = rng.choice(([], ["--zoom"], ["--zoom", "--format", "json"], ["--format", "json", "--block", "4096"]))
-    command = [program, trace, *options]
+    analysis = [[trace], [trace, "--zoom"], [trace, "--zoom", "--format", "json"], [trace, "--format", "json", "--block", "4096"]]
+    models = [["reuse", trace, "--stores"], ["reuse", trace, "--windows"], ["reuse", trace, "--rdx", "--period", "100"], ["spectra", trace], ["cache", trace, "--level", "32K:8"], ["affinity", trace]]
+    if os.path.exists(os.path.join(trace, "watch.parquet")):
+        models, analysis = [["reuse", trace, "--rdx"], ["reuse", trace, "--rdx", "--stores"], ["reuse", trace, "--rdx", "--format", "json"]], []
+    options = rng.choice(analysis * 2 + models)
+    command = [program, *options]
     env = {**os.environ, "RAYON_NUM_THREADS": "2", "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "1"}
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT, preexec_fn=limits, env=env, start_new_session=True)

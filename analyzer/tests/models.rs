@@ -283,6 +283,9 @@ fn bad_input_gets_one_clear_error() {
     let empty = folder.path().join("empty");
     trace_of(&empty, "full", &[]);
     let empty = empty.to_str().unwrap();
+    let once = folder.path().join("once");
+    trace_of(&once, "full", &rows(&letters("a"), 8, 0, 10));
+    let once = once.to_str().unwrap();
     for (command, status, word) in [
         (vec!["cache", full, "--level", "1000:8"], 2, "multiple"),
         (vec!["cache", full, "--level", "32K:0"], 2, "0"),
@@ -298,6 +301,11 @@ fn bad_input_gets_one_clear_error() {
         (vec!["cache", empty, "--level", "32K:8"], 1, "no accesses"),
         (vec!["affinity", empty], 1, "no accesses"),
         (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
+        // Too short to learn from, or to sample.
+        (vec!["predict", "--train", full], 1, "two"),
+        (vec!["predict", "--train", empty, "--train", empty, "--size", "100"], 1, "no accesses"),
+        (vec!["reuse", once, "--rdx"], 1, "smaller"),
+        (vec!["reuse", full, "--windows", "0"], 2, "0"),
     ] {
         let text = refusal(&command, status);
         assert!(text.contains(word), "{command:?}: {text}");
@@ -330,4 +338,132 @@ fn all_formats_have_the_same_tables() {
             }
         }
     }
+}
+
+/// A sample of a watched run: number, where it counts, outcome, stepped loads and stores, ns, counted loads and stores.
+type Sample = (u64, &'static str, &'static str, [u64; 2], u64, Option<[u64; 2]>);
+
+/// A trace of `mgz-record --mode watch`.
+fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
+    use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+    use std::sync::Arc;
+    let sidecar = sidecar(10);
+    let mut manifest = manifest("watch", &sidecar);
+    (manifest.data, manifest.cpu_seconds, manifest.modules) = ("watch".into(), 1.0, Vec::new());
+    manifest.backend_why = "nothing counts accesses on this machine".into();
+    (manifest.totals.loads_executed, manifest.totals.accesses_executed) = (counted.then_some(1000), counted.then_some(1500));
+    write_trace(folder, &manifest, &sidecar, &[], 10);
+    let numbers = |of: &dyn Fn(&Sample) -> Option<u64>| Arc::new(samples.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let ids = || Arc::new(UInt32Array::from(vec![7; samples.len()])) as ArrayRef;
+    let texts = |of: &dyn Fn(&Sample) -> &'static str| Arc::new(samples.iter().map(|s| Some(of(s))).collect::<StringArray>()) as ArrayRef;
+    let lines = || Arc::new(Int32Array::from(vec![3; samples.len()])) as ArrayRef;
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("process", ids()),
+        ("thread", ids()),
+        ("sample", numbers(&|s| Some(s.0))),
+        ("until", numbers(&|s| Some(s.0))),
+        ("outcome", texts(&|s| s.2)),
+        ("address", numbers(&|_| Some(0x1000))),
+        ("write", Arc::new(BooleanArray::from(vec![false; samples.len()]))),
+        ("counts", texts(&|s| s.1)),
+        ("stepped_loads", numbers(&|s| Some(s.3[0]))),
+        ("stepped_stores", numbers(&|s| Some(s.3[1]))),
+        ("cpu_ns", numbers(&|s| Some(s.4))),
+        ("loads", numbers(&|s| s.5.map(|c| c[0]))),
+        ("stores", numbers(&|s| s.5.map(|c| c[1]))),
+        ("use_module", texts(&|_| "/bin/app")),
+        ("use_function", texts(&|_| "take")),
+        ("use_file", texts(&|_| "/src/app.c")),
+        ("use_line", lines()),
+        ("reuse_module", texts(&|_| "/bin/app")),
+        ("reuse_function", texts(&|s| if s.1 == "loads" { "take" } else { "put" })),
+        ("reuse_file", texts(&|_| "/src/app.c")),
+        ("reuse_line", lines()),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = std::fs::File::create(folder.join(mgz_annotations_schema::trace::WATCH)).unwrap();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// Loads whose next access is a store after 5 loads and 2 stores, and whose next load comes after 40 and 20; one store; one load that was given up.
+fn watched_samples(counted: bool) -> Vec<Sample> {
+    let count = |loads, stores| counted.then_some([loads, stores]);
+    let mut out = Vec::new();
+    for i in 0..40 {
+        out.push((2 * i + 1, "accesses", "watched", [3, 2], 100, count(5, 2)));
+        out.push((2 * i + 1, "loads", "watched", [3, 2], 900, count(40, 20)));
+        out.push((2 * i + 2, "accesses", "near", [9, 1], 0, count(9, 1)));
+    }
+    out.push((1000, "loads", "crowded", [0, 0], 10, count(1, 1)));
+    out.push((1001, "both", "near", [2, 0], 0, count(2, 0)));
+    out
+}
+
+#[test]
+fn a_watched_run_tells_of_loads_or_of_all_accesses() {
+    let folder = tempfile::tempdir().unwrap();
+    let counted = folder.path().join("counted");
+    watch_trace(&counted, &watched_samples(true), true);
+    let interval = |got: &Value| {
+        let rows = got["intervals"].as_array().unwrap().clone();
+        rows.iter().filter(|b| b["share_hat"].as_f64().unwrap() > 0.1).map(|b| (b["from"].as_f64().unwrap(), (100.0 * b["share_hat"].as_f64().unwrap()).round())).collect::<Vec<_>>()
+    };
+    let loads = json(&counted, &["reuse", "@", "--rdx"]);
+    assert_eq!((summary(&loads, "samples"), summary(&loads, "A_hat")), (42.0, 1000.0));
+    assert!(loads["warnings"].as_array().unwrap().iter().any(|w| w.as_str().unwrap().contains("1 of 42 samples were given up")), "{}", loads["warnings"]);
+    // 40 loads apart.
+    assert_eq!(interval(&loads), [(32.0, 98.0)]);
+    let all = json(&counted, &["reuse", "@", "--rdx", "--stores"]);
+    assert_eq!((summary(&all, "samples"), summary(&all, "A_hat")), (81.0, 1500.0));
+    // 7 accesses to the store, 10 from the stepped store.
+    assert_eq!(interval(&all), [(4.0, 49.0), (8.0, 49.0)]);
+    assert_eq!(all["pairs"][0]["reuse_function"], "put");
+
+    // Without counters, with the rate of a trace: its loads, or all if it has stores.
+    let timed = folder.path().join("timed");
+    watch_trace(&timed, &watched_samples(false), false);
+    let full = |name: &str, stores: bool| {
+        let path = folder.path().join(name);
+        let mut list = rows(&(0..100).map(|i| 0x1000 + i * 8).collect::<Vec<_>>(), 8, 0, 10);
+        list.iter_mut().enumerate().for_each(|(i, row)| row.store = stores && i % 4 == 3);
+        let sidecar = sidecar(10);
+        let mut manifest = manifest("full", &sidecar);
+        manifest.totals.loads_executed = Some(4_000_000_000);
+        write_trace(&path, &manifest, &sidecar, &[list], 1000);
+        path.to_str().unwrap().to_owned()
+    };
+    let (without, with) = (full("without", false), full("with", true));
+    let rate = |from: &str, more: &[&str]| summary(&json(&timed, &[&["reuse", "@", "--rdx", "--accesses-from", from], more].concat()), "accesses_per_second_hat") / 1e9;
+    assert_eq!((rate(&without, &[]), rate(&with, &[]), rate(&with, &["--stores"])), (4.0, 3.0, 4.0));
+    let text = refusal(&["reuse", timed.to_str().unwrap(), "--rdx", "--stores", "--accesses-from", &without], 1);
+    assert!(text.contains("has no stores") && text.contains("mgz-instrument --stores"), "{text}");
+}
+
+#[test]
+fn damage_anywhere_in_watched_samples_never_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    watch_trace(folder.path(), &watched_samples(true), true);
+    let path = folder.path().join(mgz_annotations_schema::trace::WATCH);
+    let good = std::fs::read(&path).unwrap();
+    let mut refused = 0;
+    for at in (0..good.len()).step_by((good.len() / 60).max(1)) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x55;
+        if at % 3 == 0 {
+            bytes.truncate(at);
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let output = analyze(&["reuse", folder.path().to_str().unwrap(), "--rdx", "--format", "json"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {:?} {error}", output.status);
+        if output.status.code() == Some(1) {
+            assert!(error.contains("watch.parquet"), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused}");
+    std::fs::remove_file(&path).unwrap();
+    assert!(refusal(&["reuse", folder.path().to_str().unwrap(), "--rdx"], 1).contains("record again"));
 }

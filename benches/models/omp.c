@@ -1,7 +1,7 @@
 /* Small parallel programs: `omp NAME SIZE`. With -fopenmp each loop is divided among threads statically.
  *
  * triad: a = b + s c over arrays; jacobi: five-point stencil; spmv: sparse matrix times vector; transpose: of a square matrix;
- * nbody: forces of all on all; kmeans: points to the nearest of eight centres. */
+ * nbody: forces of all on all; kmeans: points to the nearest of eight centres; matvec: dense matrix times vector; gather: by random indices. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -128,13 +128,40 @@ static double kmeans(long n) {
     return centre[0];
 }
 
+static double matvec(long n) {
+    double *matrix = numbers(n * n), *x = numbers(n), *y = numbers(n);
+    for (int round = 0; round < 4; round++) {
+#pragma omp parallel for schedule(static)
+        for (long i = 0; i < n; i++) {
+            double sum = 0;
+            for (long k = 0; k < n; k++)
+                sum += matrix[i * n + k] * x[k];
+            y[i] = sum;
+        }
+    }
+    return y[n / 2];
+}
+
+static double gather(long n) {
+    double *from = numbers(n), *to = numbers(n);
+    uint32_t *index = malloc(n * sizeof *index);
+    for (long i = 0; i < n; i++)
+        index[i] = (uint32_t)(next() % (uint64_t)n);
+    for (int round = 0; round < 8; round++) {
+#pragma omp parallel for schedule(static)
+        for (long i = 0; i < n; i++)
+            to[i] = from[index[i]] * 0.5;
+    }
+    return to[n / 2];
+}
+
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "triad";
     long n = argc > 2 ? atol(argv[2]) : 1000;
     struct {
         const char *name;
         double (*run)(long);
-    } all[] = {{"triad", triad}, {"jacobi", jacobi}, {"spmv", spmv}, {"transpose", transpose}, {"nbody", nbody}, {"kmeans", kmeans}};
+    } all[] = {{"triad", triad}, {"jacobi", jacobi}, {"spmv", spmv}, {"transpose", transpose}, {"nbody", nbody}, {"kmeans", kmeans}, {"matvec", matvec}, {"gather", gather}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(name, all[i].name)) {
             printf("%g\n", all[i].run(n));

@@ -60,7 +60,8 @@ fn main() {
             }
             let alone = (rounds * 2 * n) as f64 / clock.seconds() / 1e6;
             let (mut approx, mut exact) = (f64::NAN, f64::NAN);
-            if n <= 10_000_000 {
+            // Beyond, tables of blocks take tens of gigabytes.
+            if n <= 100_000_000 {
                 let sizes = vec![8u32; 1 << 16];
                 let tags = vec![0u32; 1 << 16];
                 let mut engine = ApproxEngine::new(6, bound);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(250))]
+        #![proptest_config(ProptestConfig::with_cases(1000))]
 
         #[test]
         fn errors_stay_within_the_bound(

@@ -53,7 +53,7 @@ fn reuses_are_those_of_the_source() {
     let share: f64 = pairs.iter().filter(in_pass).map(|p| p["share_hat"].as_f64().unwrap()).sum();
     assert!(share > 0.9, "{pairs:?}");
 
-    // With the rate of a counted run: a third of the accesses are words, whose distance is the array; the others are near.
+    // With the rate of a counted run: half of the loads are words, whose distance is the array; the others are near.
     let file = session::instrument(&program, "soft", &[]).unwrap().path;
     let ring = dir.path().join("ring");
     let mut command = session::record_command(&["--mode", "ring"], &ring, &file, &["3000"]);
@@ -61,7 +61,7 @@ fn reuses_are_those_of_the_source() {
     let (status, got, text) = analyze(&["reuse", shown, "--rdx", "--accesses-from", ring.to_str().unwrap()]);
     assert_eq!(status, 0, "{text}");
     let far: f64 = got["intervals"].as_array().unwrap().iter().filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap())).map(|b| b["share_hat"].as_f64().unwrap()).sum();
-    assert!((0.15..0.6).contains(&far), "{far}: {}", got["intervals"]);
+    assert!((0.35..0.65).contains(&far), "{far}: {}", got["intervals"]);
 
     // A run in which nothing was counted gives no rate.
     let file = ring.join("manifest.json");
@@ -75,6 +75,41 @@ fn reuses_are_those_of_the_source() {
     assert!(refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")), "{}", refused.2);
     let refused = analyze(&["reuse", shown]);
     assert!(refused.0 == 1 && refused.2.contains("watch"), "{}", refused.2);
+}
+
+#[test]
+fn a_load_is_reused_by_the_next_load_unless_stores_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = programs::build("passes", PLAIN, &["-g"], dir.path()).unwrap().unwrap();
+    let trace = dir.path().join("t");
+    let shown = trace.to_str().unwrap();
+    let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["400"]) else { return };
+    assert_eq!(tools::code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+    let manifest: Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+    let triggers = &manifest["totals"]["triggers"];
+    // Each hit is the one instruction that accesses the word.
+    assert_eq!(triggers["hits_unclear"].as_u64().unwrap_or(0) + triggers["hits_lost"].as_u64().unwrap_or(0), 0, "{triggers}");
+
+    let of = |more: &[&str]| {
+        let (status, got, text) = analyze(&[&["reuse", shown, "--rdx"], more].concat());
+        assert_eq!(status, 0, "{text}");
+        // Share and mean interval by functions of use and reuse.
+        let pairs = got["pairs"].as_array().unwrap().clone();
+        move |used: &str, reused: &str| {
+            let own: Vec<&Value> = pairs.iter().filter(|p| p["use_function"] == used && p["reuse_function"] == reused).collect();
+            let sum = |key: &str| own.iter().map(|p| p[key].as_f64().unwrap()).sum::<f64>();
+            (sum("share_hat"), own.iter().map(|p| p["share_hat"].as_f64().unwrap() * p["interval_mean_hat"].as_f64().unwrap()).sum::<f64>() / sum("share_hat").max(1e-9))
+        }
+    };
+    let loads = of(&[]);
+    assert!(loads("take", "take").0 > 0.9 && loads("take", "put").0 + loads("put", "take").0 + loads("put", "put").0 == 0.0, "{:?}", loads("take", "take"));
+    let all = of(&["--stores"]);
+    // Samples are by time, and the loop of loads is the slower one.
+    let (taken, put) = (all("take", "put"), all("put", "take"));
+    assert!((0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && all("take", "take").0 + all("put", "put").0 < 0.05, "{taken:?} {put:?}");
+    // From load to load is a whole round: from load to store, and from there to the load.
+    let (whole, parts) = (loads("take", "take").1, taken.1 + put.1);
+    assert!((0.7..1.4).contains(&(whole / parts)), "{whole} {parts}");
 }
 
 #[test]
@@ -104,5 +139,5 @@ fn what_cannot_be_watched_is_refused_with_the_usual_status() {
     let Some(short) = watched(&[], &trace, Path::new("/bin/true"), &[]) else { return };
     assert_eq!(tools::code(&short), 0);
     let (status, _, text) = analyze(&["reuse", trace.to_str().unwrap(), "--rdx"]);
-    assert!(status == 1 && text.contains("no sampled access was reused"), "{text}");
+    assert!(status == 1 && text.contains("no sampled load was reused"), "{text}");
 }

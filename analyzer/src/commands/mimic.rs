@@ -2,7 +2,8 @@
 //!
 //! OpenMP's compilers outline parallel regions into functions of their own: GCC names them `NAME._omp_fn.N`, Clang
 //! `NAME.omp_outlined` or `.omp_outlined.N`. A region is what runs from the first access of such a function until the function that came before it goes
-//! on (functions called from inside belong to it), or another outlined one begins. Inside a region, the accesses are divided among n threads as static scheduling divides the
+//! on (functions called from inside belong to it), or another outlined one begins, or the same one anew: it then reads once more what it was
+//! given, on the stack of its caller, as at its beginning. Inside a region, the accesses are divided among n threads as static scheduling divides the
 //! iterations of its outermost loop: the line of the outlined function that is accessed least often, but at least n times,
 //! marks the iterations. Private data, which lie on the thread's stack, get an offset in each thread; all other data are shared
 //! and keep their addresses. What lies outside of regions runs on the first thread.
@@ -26,21 +27,36 @@ pub struct Region {
     pub function: u32,
 }
 
-/// Finds the regions, given the function of each access.
-pub fn regions(functions: &[u32], outlined: impl Fn(u32) -> bool) -> Vec<Region> {
+/// Accesses at a region's beginning that are compared.
+const HEAD: usize = 16;
+
+/// Finds the regions, given the function of each access, and its code and address if it is to the stack.
+pub fn regions(functions: &[u32], stack: impl Fn(usize) -> Option<(u32, u64)>, outlined: impl Fn(u32) -> bool) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
     let mut host = None;
     // The region that is open: its function, start, and the end of its last own access.
     let mut open: Option<(u32, usize, usize)> = None;
+    // What the open region's function reads of the stack at its beginning.
+    let mut head: Vec<(u32, u64)> = Vec::new();
+    let from = |start: usize, own: u32| (start..functions.len()).take(HEAD).map_while(|j| if functions[j] == own { stack(j) } else { None }).collect::<Vec<_>>();
+    let again = |head: &[(u32, u64)], at: usize, own: u32| !head.is_empty() && head.iter().enumerate().all(|(k, &seen)| functions.get(at + k) == Some(&own) && stack(at + k) == Some(seen));
     for (i, &function) in functions.iter().enumerate() {
         match open {
+            Some((own, start, end)) if function == own && i > start && again(&head, i, own) => {
+                out.push(Region { range: start..end, function: own });
+                open = Some((own, i, i + 1));
+            }
             Some((own, start, _)) if function == own => open = Some((own, start, i + 1)),
             Some((own, start, end)) if outlined(function) || Some(function) == host => {
                 out.push(Region { range: start..end, function: own });
                 open = outlined(function).then_some((function, i, i + 1));
+                head = from(i, function);
             }
             Some(_) => {}
-            None if outlined(function) => open = Some((function, i, i + 1)),
+            None if outlined(function) => {
+                open = Some((function, i, i + 1));
+                head = from(i, function);
+            }
             None => host = Some(function),
         }
     }
@@ -107,10 +123,11 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
     let view = thread.accesses.view();
     let pieces: Vec<u32> = view.group.iter().map(|g| g / 4).collect();
     let functions: Vec<u32> = pieces.iter().map(|&p| code.pieces[p as usize].function).collect();
-    let found = regions(&functions, |f| is_outlined(&code.functions[f as usize].function));
     // The main thread's stack is at the top of user memory; a position-dependent guess from the addresses themselves.
     let top = view.address.iter().copied().filter(|a| a >> 47 == 0).max().unwrap_or(0);
     let private = |address: u64| top >> 40 == 0x7f && address <= top && top - address < STACK_SPAN;
+    let stack = |i: usize| private(view.address[i]).then(|| (pieces[i], view.address[i]));
+    let found = regions(&functions, stack, |f| is_outlined(&code.functions[f as usize].function));
     let mut out = Mimic { threads: (0..n).map(|k| Thread { process: thread.process, thread: k as u32, ..Thread::default() }).collect(), regions: found.len(), parallel: 0, private: 0, phases: Vec::new() };
     let mut at = 0;
     for region in found.iter().chain(std::iter::once(&Region { range: view.len()..view.len(), function: 0 })) {
@@ -167,9 +184,21 @@ mod tests {
     fn regions_go_from_the_outlined_function_to_the_host() {
         // 0 main, 1 outlined, 2 a helper that the region calls, 3 another region.
         let outlined = |f: u32| f == 1 || f == 3;
-        let got = regions(&[0, 0, 1, 2, 1, 1, 0, 1, 3, 3, 2, 0], outlined);
+        let got = regions(&[0, 0, 1, 2, 1, 1, 0, 1, 3, 3, 2, 0], |_| None, outlined);
         let ranges: Vec<(std::ops::Range<usize>, u32)> = got.into_iter().map(|r| (r.range, r.function)).collect();
         assert_eq!(ranges, [(2..6, 1), (7..8, 1), (8..10, 3)]);
+    }
+
+    #[test]
+    fn a_region_that_follows_itself_begins_where_its_function_reads_its_arguments_again() {
+        // Two words on the stack, then the loop, which reads the second of them again; three times, the host reads nothing in between.
+        let once = [Some((5, 0x7ff0)), Some((5, 0x7ff8)), None, None, Some((5, 0x7ff8)), None];
+        let stack: Vec<Option<(u32, u64)>> = [&[None][..], &once, &once, &once].concat();
+        let functions = [vec![0], vec![1; 18]].concat();
+        let ranges = |found: Vec<Region>| found.into_iter().map(|r| r.range).collect::<Vec<_>>();
+        assert_eq!(ranges(regions(&functions, |i| stack[i], |f| f == 1)), [1..7, 7..13, 13..19]);
+        // One that reads nothing of the stack first is not cut.
+        assert_eq!(ranges(regions(&functions, |i| if i == 1 { None } else { stack[i] }, |f| f == 1)), [1..19]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::document::{Document, Table, Unit, value};
 use super::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
 use super::reuse::{ReuseArguments, histogram_rows};
-use crate::input::{manifest_of, quietly};
+use super::{open, visit};
+use crate::input::{ColumnSet, manifest_of, quietly};
 use anyhow::Context;
 use mgz_annotations_schema::trace::{Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
@@ -23,6 +24,7 @@ struct Row {
     /// Last sample of the thread while it was watched.
     until: u64,
     near: bool,
+    crowded: bool,
     reused: bool,
     stepped: u64,
     cpu_ns: u64,
@@ -47,13 +49,18 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     document.warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
     anyhow::ensure!(!arguments.compare, "{}: --compare needs every load of the run, and this trace has samples of it; record with mgz-record --mode full", arguments.trace.display());
     let (rows, names) = read(&arguments.trace, arguments.stores)?;
+    let what = if arguments.stores { "access" } else { "load" };
     anyhow::ensure!(
         rows.iter().any(|r| r.reused),
-        "{}: no sampled access was reused ({} samples); record a longer run, or with a higher --rate",
+        "{}: no sampled {what} was reused ({} samples); record a longer run, or with a higher --rate",
         arguments.trace.display(),
         rows.len()
     );
-    let (time, accesses) = time(arguments, manifest, &rows)?;
+    let (time, accesses) = time(arguments, manifest, &rows, &mut document)?;
+    let crowded = rows.iter().filter(|r| r.crowded).count();
+    if crowded > 0 {
+        document.warnings.push(format!("{crowded} of {} samples were given up, because their places were stored to again and again before the next load; they count as not reused by then", rows.len()));
+    }
     document.warnings.extend(shortcoming(&time, manifest));
     let observations = observations(&rows, &time);
     let estimated = estimate(&observations, arguments.attribution.into());
@@ -62,6 +69,7 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     document.put("method", Unit::Text, "RDX, hardware watchpoints");
     document.put("time", Unit::Text, match time { Time::Counted => "accesses, counted by the PMU", Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time", Time::Cpu => "ns of CPU time" });
     document.put("samples_by", Unit::Text, manifest.trigger.as_str());
+    document.put("counted", Unit::Text, if arguments.stores { "loads and stores" } else { "loads" });
     document.put("block", Unit::Bytes, WORD);
     document.put("A_hat", Unit::Number, accesses.map_or(Value::Null, Value::from));
     if let Time::Rate(rate) = time {
@@ -97,8 +105,8 @@ fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
 }
 
 /// How time is told, and how many accesses the run had, if that is known.
-fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row]) -> anyhow::Result<(Time, Option<u64>)> {
-    if let Some(accesses) = manifest.totals.accesses_executed
+fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row], document: &mut Document) -> anyhow::Result<(Time, Option<u64>)> {
+    if let Some(accesses) = if arguments.stores { manifest.totals.accesses_executed } else { manifest.totals.loads_executed }
         && rows.iter().all(|r| r.counted.is_some())
     {
         return Ok((Time::Counted, Some(accesses)));
@@ -106,9 +114,9 @@ fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row]) -> anyhow
     let Some(folder) = &arguments.accesses_from else { return Ok((Time::Cpu, None)) };
     let other = manifest_of(folder)?;
     let totals = &other.totals;
-    let count = totals.loads_executed.map(|n| n as f64).or(totals.loads_executed_estimate);
-    let count = count.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
-    anyhow::ensure!(count > 0.0, "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again", folder.display());
+    let rows = totals.loads_executed.map(|n| n as f64).or(totals.loads_executed_estimate);
+    let rows = rows.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
+    anyhow::ensure!(rows > 0.0, "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again", folder.display());
     // Names may differ: one of the two may be the instrumented file.
     let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
     anyhow::ensure!(
@@ -118,8 +126,21 @@ fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row]) -> anyhow
         other.command.join(" "),
         manifest.command.join(" ")
     );
+    let count = rows * share(folder, arguments, document)?;
     anyhow::ensure!(manifest.cpu_seconds > 0.0, "{}: the run had no CPU time", arguments.trace.display());
     Ok((Time::Rate(count / (manifest.cpu_seconds * 1e9)), Some(count as u64)))
+}
+
+/// The share of a trace's accesses that count: all with `--stores`, else its loads.
+fn share(folder: &Path, arguments: &ReuseArguments, document: &mut Document) -> anyhow::Result<f64> {
+    let trace = open(folder, &arguments.common, document)?;
+    let (mut loads, mut stores) = (0u64, 0u64);
+    visit(&trace, ColumnSet { time: false }, document, &mut |segment| {
+        loads += segment.loads.len() as u64 + segment.implied();
+        stores += segment.stores.len() as u64;
+    });
+    anyhow::ensure!(!arguments.stores || stores > 0, "{}: it has no stores, and --stores counts them; instrument with mgz-instrument --stores and record again", folder.display());
+    Ok(if arguments.stores || stores == 0 { 1.0 } else { loads as f64 / (loads + stores) as f64 })
 }
 
 fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
@@ -139,7 +160,6 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
         .enumerate()
         .map(|(i, row)| Observation {
             context: row.context,
-            // A store may be reused by the very next load: no load lies in between.
             age: if matches!(time, Time::Cpu) { age(row) } else { age(row).max(u64::from(row.reused)) },
             reuse: row.reused.then_some(row.reuse),
             proportional: if row.reused { between(row).max(1) as f64 } else { 0.0 },
@@ -178,8 +198,9 @@ fn rows(frame: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), St
         Ok((0..values.len()).map(|i| values.get(i).unwrap_or("").to_owned()).collect())
     };
     let (process, thread, sample, until) = (numbers("process")?, numbers("thread")?, numbers("sample")?, numbers("until")?);
-    let (loads, written, cpu, counted) = (numbers("stepped_loads")?, numbers("stepped_stores")?, numbers("cpu_ns")?, optional("accesses")?);
-    let outcome = texts("outcome")?;
+    let (loads, written, cpu) = (numbers("stepped_loads")?, numbers("stepped_stores")?, numbers("cpu_ns")?);
+    let (counted_loads, counted_stores) = (optional("loads")?, optional("stores")?);
+    let (outcome, counts) = (texts("outcome")?, texts("counts")?);
     let mut names: Vec<CodeName> = Vec::new();
     let mut known: HashMap<CodeName, u32> = HashMap::new();
     let mut codes = |prefix: &str| -> Result<Vec<u32>, String> {
@@ -200,14 +221,17 @@ fn rows(frame: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), St
         sample: sample[i],
         until: until[i],
         near: outcome[i] == "near",
+        crowded: outcome[i] == "crowded",
         reused: matches!(outcome[i].as_str(), "near" | "watched"),
         stepped: loads[i].saturating_add(if stores { written[i] } else { 0 }),
         cpu_ns: cpu[i],
-        counted: counted[i],
+        counted: if stores { counted_loads[i].zip(counted_stores[i]).map(|(l, s)| l.saturating_add(s)) } else { counted_loads[i] },
         context: used[i],
         reuse: reused[i],
     };
-    Ok(((0..frame.height()).map(row).collect(), names))
+    // A load whose next access is a store has a row for each of the two ways to count.
+    let own = if stores { "accesses" } else { "loads" };
+    Ok(((0..frame.height()).filter(|&i| counts[i] == own || counts[i] == "both").map(row).collect(), names))
 }
 
 #[cfg(test)]
@@ -215,7 +239,7 @@ mod tests {
     use super::*;
 
     fn row(sample: u64, until: u64, reused: bool, stepped: u64, cpu_ns: u64) -> Row {
-        Row { thread: (1, 1), sample, until, near: cpu_ns == 0, reused, stepped, cpu_ns, counted: Some(stepped + cpu_ns), context: 0, reuse: 1 }
+        Row { thread: (1, 1), sample, until, near: cpu_ns == 0, crowded: false, reused, stepped, cpu_ns, counted: Some(stepped + cpu_ns), context: 0, reuse: 1 }
     }
 
     #[test]

@@ -48,11 +48,13 @@ pub struct Step {
     pub accesses: Vec<Access>,
     /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
     pub opaque: bool,
+    /// It accesses memory by indices in vector registers, which are not read here.
+    pub gathers: bool,
 }
 
 /// Reads instructions.
 pub struct Reader {
-    info: InstructionInfoFactory,
+    pub(super) info: InstructionInfoFactory,
 }
 
 impl Default for Reader {
@@ -69,17 +71,21 @@ impl Reader {
         if insn.is_invalid() {
             return Step { opaque: true, ..Step::default() };
         }
-        let mut step = Step { accesses: Vec::new(), opaque: opaque(&insn) };
+        let mut step = Step { opaque: opaque(&insn), ..Step::default() };
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
         if repeated && insn.is_string_instruction() && registers.general[1] == 0 {
             return step;
         }
-        let named = (0..insn.op_count()).any(|op| insn.op_kind(op) == iced_x86::OpKind::Memory) || insn.is_string_instruction();
-        for memory in self.info.info(&insn).used_memory() {
-            step.accesses.extend(access(&insn, memory, registers, named));
-        }
+        step.accesses = accesses(&mut self.info, &insn, registers);
+        step.gathers = insn.is_vsib() && insn.memory_index().is_vector_register();
         step
     }
+}
+
+/// What an instruction accesses with these registers; gathers are left out.
+pub(super) fn accesses(info: &mut InstructionInfoFactory, insn: &Instruction, registers: &Registers) -> Vec<Access> {
+    let named = (0..insn.op_count()).any(|op| insn.op_kind(op) == iced_x86::OpKind::Memory) || insn.is_string_instruction();
+    info.info(insn).used_memory().iter().filter_map(|memory| access(insn, memory, registers, named)).collect()
 }
 
 fn access(insn: &Instruction, memory: &UsedMemory, registers: &Registers, named: bool) -> Option<Access> {

@@ -2,7 +2,7 @@
 
 use super::events::{Events, Trigger};
 use super::ptrace;
-use super::sampler::{Costs, WORD};
+use super::sampler::{Clock, Costs, WORD};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,25 +36,33 @@ pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
     // A period that the trial does not reach.
     let quiet = Trigger { period: 1 << 40, ..trigger.clone() };
     let mut events = Events::open(&quiet, child.0, 1).map_err(Obstacle::Trigger)?;
-    let (mut stops, mut hits) = (Vec::new(), Vec::new());
-    let mut before = None;
-    for round in 0..2 * ROUNDS {
+    let (mut stops, mut hits, mut hit_stops) = (Vec::new(), Vec::new(), Vec::new());
+    let mut before: Option<Clock> = None;
+    let mut round = 0;
+    while round < 2 * ROUNDS {
         let (_, status) = ptrace::wait(child.0)?;
         if !libc::WIFSTOPPED(status) {
             return Err(io::Error::other("the child ended").into());
         }
         let begin = events.clock()?;
-        let hit = events.hits().pop();
-        if let Some(end) = before {
-            let end: super::sampler::Clock = end;
-            match hit {
-                Some((_, hit)) => hits.push(hit.clock.cpu_ns.saturating_sub(end.cpu_ns)),
-                None if round <= ROUNDS => stops.push(begin.cpu_ns.saturating_sub(end.cpu_ns)),
-                None => {}
+        let since = |now: Clock| before.map(|before| now.cpu_ns.saturating_sub(before.cpu_ns));
+        let hit = events.hits().into_iter().next();
+        events.unwatch(0);
+        match hit {
+            Some((_, hit)) => {
+                hits.extend(since(hit.clock));
+                hit_stops.extend(since(begin));
             }
-        }
-        if round >= ROUNDS {
-            events.watch(0, WATCHED.as_ptr() as u64, WORD).map_err(Obstacle::Watchpoint)?;
+            None => {
+                if round <= ROUNDS {
+                    stops.extend(since(begin));
+                }
+                // Stops by hits come in between.
+                round += 1;
+                if round > ROUNDS {
+                    events.watch(0, WATCHED.as_ptr() as u64, WORD).map_err(Obstacle::Watchpoint)?;
+                }
+            }
         }
         before = Some(events.clock()?);
         ptrace::resume(child.0, 0);
@@ -62,7 +70,7 @@ pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
     if hits.len() < ROUNDS / 2 {
         return Err(Obstacle::Silent);
     }
-    Ok(Costs { hit_ns: median(&mut hits), stop_ns: median(&mut stops) })
+    Ok(Costs { hit_ns: median(&mut hits), hit_stop_ns: median(&mut hit_stops), stop_ns: median(&mut stops) })
 }
 
 fn median(list: &mut [u64]) -> u64 {
@@ -111,9 +119,9 @@ mod tests {
 
     #[test]
     fn stops_and_hits_cost_microseconds_where_they_work() {
-        let trigger = Trigger { period: 10_000_000, signal: 61, counters: Vec::new() };
+        let trigger = Trigger { period: 10_000_000, signal: 61, counters: None };
         match calibrate(&trigger) {
-            Ok(costs) => assert!(costs.hit_ns < 1_000_000 && (100..1_000_000).contains(&costs.stop_ns), "{costs:?}"),
+            Ok(costs) => assert!(costs.hit_ns <= costs.hit_stop_ns && costs.hit_stop_ns < 1_000_000 && (100..1_000_000).contains(&costs.stop_ns), "{costs:?}"),
             Err(obstacle) => eprintln!("left out: {obstacle}"),
         }
     }

@@ -3,7 +3,7 @@
 use super::counters::{self, Found};
 use super::events::Trigger;
 use super::run::{self, Ended, Job};
-use super::sampler::Outcome;
+use super::sampler::{Accesses, Counts, Outcome};
 use super::write;
 use crate::cli::{Backend, Cli, Format};
 use crate::driver::ProgramStatus;
@@ -20,7 +20,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
 fn counters() -> Found {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     counters::find(Path::new("/sys/bus/event_source/devices"), &cpuinfo, &mut |counter| {
-        let trigger = Trigger { period: 1 << 40, signal: 0, counters: vec![counter.clone()] };
+        let trigger = Trigger { period: 1 << 40, signal: 0, counters: Some([counter.clone(), counter.clone()]) };
         super::events::Events::open(&trigger, 0, 0).map(|_| ())
     })
 }
@@ -31,7 +31,7 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
         return Err(own("--backend, --functions and --pt do not go with --mode watch, which records any program as it is"));
     }
     let found = counters();
-    let counted = !found.counters.is_empty();
+    let counted = found.counters.is_some();
     let period = if counted { cli.period } else { (1e9 / cli.rate) as u64 };
     let job = Job {
         program,
@@ -48,8 +48,8 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     let mut m = Manifest {
         backend: "watchpoints".into(),
         backend_why: found.why,
-        trigger: if counted { "accesses (PMU, user space only)" } else { "cpu time (perf_event, user space only)" }.into(),
-        unit: if counted { "accesses" } else { "ns of cpu time" }.into(),
+        trigger: if counted { "loads (PMU, user space only)" } else { "cpu time (perf_event, user space only)" }.into(),
+        unit: if counted { "loads" } else { "ns of cpu time" }.into(),
         rate: if counted { 0.0 } else { cli.rate },
         data: "watch".into(),
         ..manifest::begin(command, "watch", period, 0)
@@ -86,9 +86,10 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     };
     m.wall_seconds = ended.wall.as_secs_f64();
     m.cpu_seconds = ended.cpu_seconds;
-    m.totals.samples = ended.rows.len() as u64;
-    m.totals.loads_executed = None;
-    m.totals.accesses_executed = ended.accesses;
+    // A sample may have two rows, one for loads alone.
+    m.totals.samples = ended.rows.iter().filter(|r| r.pair.counts != Counts::Loads).count() as u64;
+    m.totals.loads_executed = ended.accesses.map(|a| a.loads);
+    m.totals.accesses_executed = ended.accesses.map(Accesses::all);
     let c = ended.counts;
     let mut count = |name: &str, n: u64| {
         if n > 0 {
@@ -99,10 +100,17 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     count("without_access", c.no_access);
     count("watchpoints_refused", c.refused);
     count("steps", c.steps);
-    for outcome in [Outcome::Near, Outcome::Watched, Outcome::Replaced, Outcome::Skipped, Outcome::Ended] {
-        count(outcome.name(), ended.rows.iter().filter(|r| r.pair.outcome == outcome).count() as u64);
+    count("hits", c.hits);
+    count("hits_without_reuse", c.other_hits);
+    count("hits_unclear", c.unclear);
+    count("hits_lost", ended.lost_hits);
+    for outcome in [Outcome::Near, Outcome::Watched, Outcome::Replaced, Outcome::Skipped, Outcome::Crowded, Outcome::Ended] {
+        count(outcome.name(), ended.rows.iter().filter(|r| r.pair.outcome == outcome && r.pair.counts != Counts::Loads).count() as u64);
     }
     m.problems = ended.problems.clone();
+    if ended.lost_hits > 0 {
+        m.problems.push(format!("the kernel had no room for {} hits of watchpoints; reuses may have been missed then (remedy: a lower --rate)", ended.lost_hits));
+    }
     if c.refused > 0 {
         m.problems.push(format!("the kernel refused {} watchpoints (a debugger may hold some of them); their samples count as given up", c.refused));
     }
@@ -119,7 +127,7 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
             let value = serde_json::json!({
                 "trace": trace.to_string(), "program_status": m.program_status, "mode": m.mode, "samples": m.totals.samples, "triggers": m.totals.triggers,
                 "accesses": m.totals.accesses_executed, "counting": m.backend_why, "cpu_seconds": m.cpu_seconds, "stopped_seconds": ended.stopped_seconds,
-                "hit_ns": ended.costs.hit_ns, "stop_ns": ended.costs.stop_ns, "threads": ended.threads, "problems": m.problems,
+                "hit_ns": ended.costs.hit_ns, "hit_stop_ns": ended.costs.hit_stop_ns, "stop_ns": ended.costs.stop_ns, "threads": ended.threads, "problems": m.problems,
             });
             text.push_str(&value.to_string());
         }
@@ -135,8 +143,8 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
             }
             let seconds = m.cpu_seconds + ended.stopped_seconds;
             text.push_str(&format!(
-                "mgz-record: {}: {} stops in {:.2} s of CPU time, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} not reused by the end; {:.1}% of the time in stops, {} threads, in {trace}",
-                m.program_status, of("stops"), seconds, m.totals.samples, of("near"), of("watched"), of("replaced"), of("skipped"), of("ended"),
+                "mgz-record: {}: {} stops in {:.2} s, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} given up, {} not reused by the end; {:.1}% of the time in stops, {} threads, in {trace}",
+                m.program_status, of("stops"), seconds, m.totals.samples, of("near"), of("watched"), of("replaced"), of("skipped"), of("crowded"), of("ended"),
                 100.0 * ended.stopped_seconds / seconds.max(1e-9), ended.threads
             ));
         }

@@ -5,20 +5,20 @@ use std::path::Path;
 
 /// Retired loads and stores of Intel's processors since Haswell (MEM_UOPS_RETIRED, later MEM_INST_RETIRED).
 const INTEL: [u64; 2] = [0x81d0, 0x82d0];
-/// Loads, stores, and both in one, as AMD's Zen processors dispatch them (LsDispatch).
-const AMD: [u64; 1] = [0x0729];
+/// Loads and stores, each with those that are both, as AMD's Zen processors dispatch them (LsDispatch: loads 1, stores 2, both in one 4).
+const AMD: [u64; 2] = [0x0529, 0x0629];
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Events whose sum is the accesses; empty where nothing counts them.
-    pub counters: Vec<Counter>,
+    /// Events that count loads and stores; `None` where nothing does.
+    pub counters: Option<[Counter; 2]>,
     /// What counts, or what is missing.
     pub why: String,
 }
 
 fn none(why: String) -> Found {
-    Found { counters: Vec::new(), why }
+    Found { counters: None, why }
 }
 
 /// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the kernel `accept` each event.
@@ -30,19 +30,19 @@ pub fn find(devices: &Path, cpuinfo: &str, accept: &mut dyn FnMut(&Counter) -> s
     let Some((name, kind)) = pmu else {
         return none(format!("nothing counts accesses on this machine: it has no PMU ({} has neither cpu nor cpu_core; virtual machines often hide it)", devices.display()));
     };
-    let configs: &[u64] = match cpuinfo.lines().find(|l| l.starts_with("vendor_id")).and_then(|l| l.split(':').nth(1)).map(str::trim) {
+    let configs: &[u64; 2] = match cpuinfo.lines().find(|l| l.starts_with("vendor_id")).and_then(|l| l.split(':').nth(1)).map(str::trim) {
         Some("GenuineIntel") => &INTEL,
         Some("AuthenticAMD") => &AMD,
         other => return none(format!("nothing counts accesses on this machine: the events of {} processors are not known", other.unwrap_or("such"))),
     };
-    let counters: Vec<Counter> = configs.iter().map(|&config| Counter { kind, config }).collect();
+    let counters = configs.map(|config| Counter { kind, config });
     for counter in &counters {
         if let Err(error) = accept(counter) {
             return none(format!("nothing counts accesses on this machine: its PMU ({name}) refuses event {:#x} ({error})", counter.config));
         }
     }
     let list: Vec<String> = configs.iter().map(|c| format!("{c:#x}")).collect();
-    Found { why: format!("accesses are counted by the PMU ({name}, events {})", list.join(" and ")), counters }
+    Found { why: format!("accesses are counted by the PMU ({name}, events {})", list.join(" and ")), counters: Some(counters) }
 }
 
 #[cfg(test)]
@@ -59,14 +59,14 @@ mod tests {
         std::fs::create_dir(dir.path().join("cpu_core")).unwrap();
         std::fs::write(dir.path().join("cpu_core/type"), "10\n").unwrap();
         let found = find(dir.path(), intel, &mut yes);
-        assert_eq!(found.counters, [Counter { kind: 10, config: 0x81d0 }, Counter { kind: 10, config: 0x82d0 }]);
+        assert_eq!(found.counters, Some([Counter { kind: 10, config: 0x81d0 }, Counter { kind: 10, config: 0x82d0 }]));
         assert!(found.why.contains("cpu_core"));
         std::fs::create_dir(dir.path().join("cpu")).unwrap();
         std::fs::write(dir.path().join("cpu/type"), "4\n").unwrap();
-        assert_eq!(find(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters, [Counter { kind: 4, config: 0x0729 }]);
+        assert_eq!(find(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters, Some([Counter { kind: 4, config: 0x0529 }, Counter { kind: 4, config: 0x0629 }]));
         let other = find(dir.path(), "vendor_id : Shanghai", &mut yes);
-        assert!(other.counters.is_empty() && other.why.contains("Shanghai"));
+        assert!(other.counters.is_none() && other.why.contains("Shanghai"));
         let refused = find(dir.path(), intel, &mut |c| if c.config == 0x82d0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) });
-        assert!(refused.counters.is_empty() && refused.why.contains("refuses event 0x82d0"), "{}", refused.why);
+        assert!(refused.counters.is_none() && refused.why.contains("refuses event 0x82d0"), "{}", refused.why);
     }
 }

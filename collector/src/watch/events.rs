@@ -1,10 +1,10 @@
 //! A thread's perf events: the one that stops it, those that count, and its watchpoints.
 //!
-//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit. A watchpoint is an event of
-//! its own that is opened for one word and switches itself off at its first hit (`PERF_EVENT_IOC_REFRESH`); its record is read at the thread's next stop.
+//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit, and the registers. A watchpoint is an event of
+//! its own that is opened for one word and stays on until it is closed; each hit stops the thread by the signal that the timer uses.
 //! None of them counts or traps in the kernel.
 
-use super::sampler::{Clock, Hit};
+use super::sampler::{Accesses, Clock, Hit};
 use crate::live::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::live::kernel::Area;
 use crate::live::ring::Ring;
@@ -17,9 +17,14 @@ const TYPE_BREAKPOINT: u32 = 5;
 /// HW_BREAKPOINT_R | HW_BREAKPOINT_W: the processor cannot watch reads alone.
 const READ_WRITE: u32 = 3;
 const FORMAT_GROUP: u64 = 8;
+const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
+/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in the order of their encoding.
+const REGISTERS: u64 = 0xff_00ff;
+const ENCODING: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-const IOC_REFRESH: libc::c_ulong = 0x2402;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const IOC_ID: libc::c_ulong = 0x8008_2407;
@@ -38,17 +43,17 @@ pub struct Counter {
 /// What stops threads, and what counts accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trigger {
-    /// Mean CPU time (ns) between stops, or accesses where there are counters.
+    /// Mean CPU time (ns) between stops, or loads where there are counters.
     pub period: u64,
     /// Number of the signal.
     pub signal: i32,
-    /// Events whose sum is the accesses; empty where nothing counts them. The first one stops the thread.
-    pub counters: Vec<Counter>,
+    /// Events that count loads and stores; the first one stops the thread. `None` where nothing counts them.
+    pub counters: Option<[Counter; 2]>,
 }
 
 impl Trigger {
     fn attr(&self) -> Attr {
-        let (kind, config) = self.counters.first().map_or((TYPE_SOFTWARE, SW_TASK_CLOCK), |c| (c.kind, c.config));
+        let (kind, config) = self.counters.as_ref().map_or((TYPE_SOFTWARE, SW_TASK_CLOCK), |c| (c[0].kind, c[0].config));
         Attr { sample_period: self.period.max(1), sample_type: bits::IDENTIFIER, ..counting(kind, config) }
     }
 }
@@ -60,7 +65,8 @@ fn counting(kind: u32, config: u64) -> Attr {
 /// `struct perf_event_attr` of a watchpoint: `bp_addr` is `config1`, `bp_len` is `config2`.
 fn breakpoint(word: u64, bytes: u64) -> Attr {
     let attr = counting(TYPE_BREAKPOINT, 0);
-    Attr { sample_period: 1, sample_type: bits::IDENTIFIER | bits::IP | bits::READ, bp_type: READ_WRITE, config1: word, config2: bytes, flags: attr.flags | flag::DISABLED, ..attr }
+    let sample_type = bits::IDENTIFIER | bits::IP | bits::READ | bits::REGS_USER;
+    Attr { sample_period: 1, sample_type, sample_regs_user: REGISTERS, bp_type: READ_WRITE, config1: word, config2: bytes, flags: attr.flags | flag::DISABLED, ..attr }
 }
 
 fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
@@ -119,10 +125,12 @@ pub struct Events {
     ring: Ring,
     members: Vec<(OwnedFd, u64)>,
     clock_id: u64,
-    counter_ids: Vec<u64>,
+    counter_ids: Option<[u64; 2]>,
     leader: OwnedFd,
     thread: i32,
     period: u64,
+    signal: i32,
+    lost: u64,
 }
 
 impl Events {
@@ -137,24 +145,15 @@ impl Events {
             members.push((event, number));
             Ok(number)
         };
-        let (mut clock_id, mut counter_ids) = (leader_id, Vec::new());
-        if let [_, others @ ..] = trigger.counters.as_slice() {
+        let (mut clock_id, mut counter_ids) = (leader_id, None);
+        if let Some([_, stores]) = &trigger.counters {
             clock_id = member(&counting(TYPE_SOFTWARE, SW_TASK_CLOCK))?;
-            counter_ids.push(leader_id);
-            for counter in others {
-                counter_ids.push(member(&counting(counter.kind, counter.config))?);
-            }
+            counter_ids = Some([leader_id, member(&counting(stores.kind, stores.config))?]);
         }
         let ring = ring(&leader)?;
-        let owner = [0, thread];
-        // SAFETY: the owner (F_OWNER_TID and the thread) lives across the call; the rest are integers.
-        unsafe {
-            check(libc::fcntl(leader.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()))?;
-            check(libc::fcntl(leader.as_raw_fd(), F_SETSIG, trigger.signal))?;
-            check(libc::fcntl(leader.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK))?;
-        }
+        signals(&leader, thread, trigger.signal)?;
         let slots = (0..watchpoints).map(|_| None).collect();
-        Ok(Events { slots, ring, members, clock_id, counter_ids, leader, thread, period: trigger.period })
+        Ok(Events { slots, ring, members, clock_id, counter_ids, leader, thread, period: trigger.period, signal: trigger.signal, lost: 0 })
     }
 
     /// Sets the next period to a share of the asked one.
@@ -164,6 +163,12 @@ impl Events {
         unsafe { libc::ioctl(self.leader.as_raw_fd(), IOC_PERIOD, &raw const next) };
     }
 
+    /// Stops the whole group (without its leader no event of it runs), or lets it go on.
+    pub fn pause(&self, on: bool) {
+        // SAFETY: integer arguments. It cannot fail for an event that is open.
+        unsafe { libc::ioctl(self.leader.as_raw_fd(), if on { IOC_DISABLE } else { IOC_ENABLE }, 0) };
+    }
+
     /// The descriptor that signals carry.
     pub fn descriptor(&self) -> RawFd {
         self.leader.as_raw_fd()
@@ -171,7 +176,7 @@ impl Events {
 
     fn clock_of(&self, values: &[u8]) -> Clock {
         let value = |id: u64| values.chunks_exact(16).find(|pair| pair[8..] == id.to_ne_bytes()).map_or(0, |pair| word(pair, 0));
-        let accesses = (!self.counter_ids.is_empty()).then(|| self.counter_ids.iter().map(|&id| value(id)).sum());
+        let accesses = self.counter_ids.map(|[loads, stores]| Accesses { loads: value(loads), stores: value(stores) });
         Clock { cpu_ns: value(self.clock_id), accesses }
     }
 
@@ -191,10 +196,11 @@ impl Events {
         self.unwatch(slot);
         let event = open(&breakpoint(word, bytes), self.thread, self.leader.as_raw_fd())?;
         let id = id(&event)?;
+        signals(&event, self.thread, self.signal)?;
         // SAFETY: integer arguments.
         unsafe {
             check(libc::ioctl(event.as_raw_fd(), IOC_SET_OUTPUT, self.leader.as_raw_fd()))?;
-            check(libc::ioctl(event.as_raw_fd(), IOC_REFRESH, 1))?;
+            check(libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0))?;
         }
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(Watchpoint { event, id });
@@ -209,19 +215,27 @@ impl Events {
         }
     }
 
-    /// First hits since the last call.
+    /// Hits since the last call, in order; those of watchpoints that were closed are left out.
     pub fn hits(&mut self) -> Vec<(usize, Hit)> {
         let mut bytes = Vec::new();
         self.ring.drain(&mut bytes);
         let mut out: Vec<(usize, Hit)> = Vec::new();
-        for record in records(&bytes) {
+        for (kind, record) in records(&bytes) {
+            if kind == RECORD_LOST {
+                self.lost += word(record, 8);
+                continue;
+            }
             // What the leader writes is shorter.
-            let Some((id, ip, values)) = hit(record) else { continue };
-            let Some(slot) = self.slots.iter().position(|s| s.as_ref().is_some_and(|w| w.id == id)) else { continue };
-            self.slots[slot] = None;
-            out.push((slot, Hit { clock: self.clock_of(values), ip }));
+            let Some(seen) = hit(record) else { continue };
+            let Some(slot) = self.slots.iter().position(|s| s.as_ref().is_some_and(|w| w.id == seen.id)) else { continue };
+            out.push((slot, Hit { clock: self.clock_of(seen.values), general: seen.general, ip: seen.ip }));
         }
         out
+    }
+
+    /// Hits that the kernel had no room for.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Number of counters beside the leader.
@@ -234,8 +248,19 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
 }
 
-/// Sample records of a ring, without their headers.
-fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Lets an event stop a thread.
+fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<()> {
+    let owner = [0, thread];
+    // SAFETY: the owner (F_OWNER_TID and the thread) lives across the call; the rest are integers.
+    unsafe {
+        check(libc::fcntl(event.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()))?;
+        check(libc::fcntl(event.as_raw_fd(), F_SETSIG, signal))?;
+        check(libc::fcntl(event.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK))
+    }
+}
+
+/// Records of a ring about samples and losses: kind, and what follows the header.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         loop {
             let header = bytes.get(..8)?;
@@ -243,18 +268,38 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
             let size = usize::from(u16::from_ne_bytes(header[6..8].try_into().ok()?));
             let record = bytes.get(8..size)?;
             bytes = &bytes[size..];
-            if kind == RECORD_SAMPLE {
-                return Some(record);
+            if kind == RECORD_SAMPLE || kind == RECORD_LOST {
+                return Some((kind, record));
             }
         }
     })
 }
 
-/// Identifier, instruction pointer, and pairs of value and id of a watchpoint's record.
-fn hit(record: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let values = record.get(24..)?;
+/// A watchpoint's record.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen<'a> {
+    id: u64,
+    ip: u64,
+    /// Pairs of value and id.
+    values: &'a [u8],
+    general: [u64; 16],
+}
+
+/// Identifier, instruction pointer, counters and registers, as [`breakpoint`] asks for them.
+fn hit(record: &[u8]) -> Option<Seen<'_>> {
+    const COUNTED: usize = 24;
     let count = usize::try_from(word(record, 16)).ok()?;
-    Some((word(record, 0), word(record, 8), values.get(..count.checked_mul(16)?)?))
+    let end = count.checked_mul(16)?.checked_add(COUNTED)?;
+    let values = record.get(COUNTED..end)?;
+    let mut general = [0; 16];
+    // The ABI stands before the registers; 0: there are none.
+    let listed = record.get(end + 8..end + 8 + 8 * ENCODING.len());
+    if listed.is_none() && record.get(end..end + 8)? != [0; 8] {
+        return None;
+    }
+    let listed = listed.unwrap_or(&[]);
+    ENCODING.iter().enumerate().for_each(|(i, &to)| general[to] = word(listed, 8 * i));
+    Some(Seen { id: word(record, 0), ip: word(record, 8), values, general })
 }
 
 #[cfg(test)]
@@ -270,18 +315,29 @@ mod tests {
             bytes.extend((8 + 8 * body.len() as u16).to_ne_bytes());
             body.iter().for_each(|w| bytes.extend(w.to_ne_bytes()));
         };
+        let registers: Vec<u64> = (0..16).map(|i| 100 + i).collect();
         add(RECORD_SAMPLE, &[7]);
-        add(2, &[7, 1]);
-        add(RECORD_SAMPLE, &[8, 0x1234, 2, 100, 1, 200, 2]);
-        let seen: Vec<_> = records(&bytes).map(hit).collect();
-        assert_eq!(seen.len(), 2);
-        assert_eq!(seen[0], None, "the leader's record has only its number");
-        let (id, ip, values) = seen[1].unwrap();
-        assert_eq!((id, ip, values.len(), word(values, 16)), (8, 0x1234, 32, 200));
+        add(3, &[7, 1]);
+        add(RECORD_LOST, &[7, 5]);
+        add(RECORD_SAMPLE, &[&[8, 0x1234, 2, 100, 1, 200, 2, 2], &registers[..]].concat());
+        let all: Vec<_> = records(&bytes).collect();
+        assert_eq!(all.iter().map(|r| r.0).collect::<Vec<_>>(), [RECORD_SAMPLE, RECORD_LOST, RECORD_SAMPLE]);
+        assert_eq!(word(all[1].1, 8), 5);
+        assert_eq!(hit(all[0].1), None, "the leader's record has only its number");
+        let seen = hit(all[2].1).unwrap();
+        assert_eq!((seen.id, seen.ip, seen.values.len(), word(seen.values, 16)), (8, 0x1234, 32, 200));
+        // rax rbx rcx rdx rsi rdi rbp rsp, by encoding: rax rcx rdx rbx rsp rbp rsi rdi.
+        assert_eq!(seen.general, [100, 102, 103, 101, 107, 106, 104, 105, 108, 109, 110, 111, 112, 113, 114, 115]);
         for cut in 0..bytes.len() {
-            assert!(records(&bytes[..cut]).count() <= 2);
+            assert!(records(&bytes[..cut]).count() <= 3);
+        }
+        for cut in 0..all[2].1.len() {
+            assert_eq!(hit(&all[2].1[..cut]), None);
         }
         assert_eq!(records(&[0; 64]).count(), 0, "a size of 0 ends it");
+        // Without registers.
+        let bare: Vec<u8> = [8u64, 0x1234, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        assert_eq!(hit(&bare).map(|s| s.general), Some([0; 16]));
         // More values than the record holds.
         let long: Vec<u8> = [1u64, 2, u64::MAX, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
         assert_eq!(hit(&long), None);

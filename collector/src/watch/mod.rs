@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`access`] | what memory an instruction accesses |
+//! | [`behind`] | which instruction a watchpoint trapped behind, and how it accessed the word |
 //! | [`sampler`] | from a sample to its reuse, for one thread, behind a trait |
 //! | [`events`] | perf events: trigger, counters, watchpoints |
 //! | [`ptrace`] | stopping, stepping and reading threads |
@@ -16,6 +17,7 @@
 //! The program need not be instrumented: the one load that a sample needs is found by stepping the original code.
 
 pub mod access;
+pub mod behind;
 pub mod calibrate;
 pub mod command;
 pub mod counters;

@@ -70,6 +70,13 @@ pub fn is_trigger(thread: i32, signal: i32, ours: i32) -> bool {
     signal == ours && cause(thread).is_some_and(|(code, _)| SIGINFO_POLL.contains(&code))
 }
 
+/// Whether a signal waits for a stopped thread.
+pub fn is_pending(thread: i32, signal: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigPnd:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Waits for one thread (or any: -1); its number and status.
 pub fn wait(thread: i32) -> io::Result<(i32, i32)> {
     let mut status = 0;
@@ -142,6 +149,10 @@ impl Stopped for Held<'_> {
             self.unhandled = Some(status);
             return Ok(Stepped::Interrupted);
         }
+    }
+
+    fn pause(&mut self, on: bool) {
+        self.events.pause(on);
     }
 
     fn clock(&mut self) -> io::Result<Clock> {

@@ -4,7 +4,7 @@ use super::calibrate::{Obstacle, calibrate};
 use super::events::{Events, Trigger};
 use super::places::{Maps, Place};
 use super::ptrace::{self, Held};
-use super::sampler::{Costs, Counts, Pair, Plan, Sampler};
+use super::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
 use crate::child;
 use crate::driver::ProgramStatus;
 use crate::signals::Signals;
@@ -61,10 +61,10 @@ pub struct Ended {
     pub wall: Duration,
     /// CPU time of the watched threads, stops left out, seconds.
     pub cpu_seconds: f64,
-    /// CPU time that they spent in stops, seconds.
+    /// Time that they stood still or were stepped, seconds.
     pub stopped_seconds: f64,
     /// Accesses that were counted, if they were.
-    pub accesses: Option<u64>,
+    pub accesses: Option<Accesses>,
     /// Samples.
     pub rows: Vec<Row>,
     /// Places of code.
@@ -73,6 +73,8 @@ pub struct Ended {
     pub threads: u64,
     /// Sums over threads.
     pub counts: Counts,
+    /// Hits that the kernel had no room for.
+    pub lost_hits: u64,
     /// What a stop costs.
     pub costs: Costs,
     /// Sentences for the user.
@@ -157,12 +159,13 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         status: status.unwrap_or(ProgramStatus::Exited(0)),
         wall,
         cpu_seconds: sums.cpu_ns as f64 * 1e-9,
-        stopped_seconds: sums.lost_ns as f64 * 1e-9,
+        stopped_seconds: sums.stopped.as_secs_f64(),
         accesses: sums.accesses,
         rows,
         maps,
         threads: sums.threads,
         counts: sums.counts,
+        lost_hits: sums.lost_hits,
         costs,
         problems,
     })
@@ -180,9 +183,10 @@ impl Drop for SetOnDrop<'_> {
 struct Sums {
     threads: u64,
     cpu_ns: u64,
-    lost_ns: u64,
-    accesses: Option<u64>,
+    stopped: Duration,
+    accesses: Option<Accesses>,
     counts: Counts,
+    lost_hits: u64,
 }
 
 /// A thread of the program.
@@ -245,7 +249,7 @@ impl Session<'_> {
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
-            0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => return self.sample(thread),
+            0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => return self.ours(thread),
             0 => ptrace::resume(thread, signal),
             libc::PTRACE_EVENT_EXEC => {
                 // All other threads are gone, and this one has the process's number now.
@@ -303,6 +307,30 @@ impl Session<'_> {
         0.875 + self.random.below(1 << 20) as f64 / f64::from(1 << 22)
     }
 
+    /// A stop by the timer or by a hit.
+    fn ours(&mut self, thread: i32) -> Option<i32> {
+        let began = Instant::now();
+        let next = self.handled(thread);
+        self.sums.stopped += began.elapsed();
+        next
+    }
+
+    fn handled(&mut self, thread: i32) -> Option<i32> {
+        let by = ptrace::cause(thread).map(|(_, descriptor)| descriptor);
+        match self.tasks.get_mut(&thread) {
+            Some(Task { process, watched: Some(watched) }) if by != Some(watched.events.descriptor()) => {
+                let process = *process;
+                let mut held = Held { thread, events: &mut watched.events, signal: self.job.trigger.signal, unhandled: None };
+                watched.sampler.stopped(&mut held);
+                let pairs = watched.sampler.take_pairs();
+                self.add(process, thread, pairs);
+                ptrace::resume(thread, 0);
+                None
+            }
+            _ => self.sample(thread),
+        }
+    }
+
     fn sample(&mut self, thread: i32) -> Option<i32> {
         let share = self.share();
         if self.until.is_some_and(|until| Instant::now() >= until) {
@@ -337,17 +365,23 @@ impl Session<'_> {
         let mut held = Held { thread, events: &mut events, signal: self.job.trigger.signal, unhandled: None };
         sampler.end(&mut held);
         if let Ok(clock) = events.clock() {
-            self.sums.cpu_ns += clock.cpu_ns.saturating_sub(sampler.lost_ns());
+            let counts = sampler.sums();
+            self.sums.cpu_ns += clock.cpu_ns.saturating_sub(counts.stops * self.costs.stop_ns + counts.hits * self.costs.hit_stop_ns);
             if let Some(n) = clock.accesses {
-                *self.sums.accesses.get_or_insert(0) += n;
+                let sum = self.sums.accesses.get_or_insert_default();
+                sum.loads += n.loads;
+                sum.stores += n.stores;
             }
         }
-        self.sums.lost_ns += sampler.lost_ns();
+        self.sums.lost_hits += events.lost();
         let pairs = sampler.take_pairs();
-        let counts = sampler.counts();
+        let counts = sampler.sums();
         self.add(process, thread, pairs);
         let sum = &mut self.sums.counts;
         sum.stops += counts.stops;
+        sum.hits += counts.hits;
+        sum.other_hits += counts.other_hits;
+        sum.unclear += counts.unclear;
         sum.no_access += counts.no_access;
         sum.refused += counts.refused;
         sum.steps += counts.steps;
@@ -378,6 +412,12 @@ impl Session<'_> {
                 let signal = libc::WSTOPSIG(status);
                 let ours = status >> 16 != 0 || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
+                    if ptrace::is_pending(thread, self.job.trigger.signal) {
+                        // A last one of ours, which the program must not get: it comes next.
+                        ptrace::resume(thread, 0);
+                        ptrace::interrupt(thread);
+                        continue;
+                    }
                     ptrace::detach(thread, 0);
                     break;
                 }

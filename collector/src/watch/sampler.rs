@@ -3,10 +3,14 @@
 //! A sample begins where a timer or a counter has stopped the thread. The next accesses are single-stepped: one of the first
 //! [`SPREAD`] is the use (stops crowd behind slow instructions; the draw evens that out), and the steps that follow find near reuses with their
 //! exact distances. What is not reused by then goes to the reservoir, which decides whether one of the hardware
-//! watchpoints takes it; from there on the thread runs at its own speed. Time in which a thread is stepped is left out of all ages, and
-//! what it accesses meanwhile is counted.
+//! watchpoints takes it; from there on the thread runs at its own speed. While a thread is stepped its counters and watchpoints rest: that time is
+//! left out of all ages, and what it accesses is counted here.
+//!
+//! A load has two reuses: by the next access, where loads and stores count, and by the next load, where loads alone do. Processors
+//! cannot watch reads alone. So the thread stops at each hit; if it was a store, the first of the two is known, and the watch for the second goes on.
 
-use super::access::{Access, LONGEST, Reader, Registers, Step};
+use super::access::{LONGEST, Reader, Registers, Step};
+use super::behind::{Touch, Trap};
 use mgz_models::random::Random;
 use mgz_models::rdx::{Decision, Reservoir};
 use std::io;
@@ -17,14 +21,40 @@ pub const WORD: u64 = 8;
 const SPREAD: u64 = 16;
 /// Steps to the use at most.
 const PATIENCE: u64 = 200;
+/// Hits of one sample that are no reuses: behind so many it is given up, since each is a stop.
+const CROWD: u32 = 256;
+
+/// Loads and stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// Loads.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+}
+
+impl Accesses {
+    /// Both.
+    pub fn all(self) -> u64 {
+        self.loads + self.stores
+    }
+
+    fn add(self, other: Accesses) -> Accesses {
+        Accesses { loads: self.loads + other.loads, stores: self.stores + other.stores }
+    }
+
+    fn less(self, other: Accesses) -> Accesses {
+        Accesses { loads: self.loads.saturating_sub(other.loads), stores: self.stores.saturating_sub(other.stores) }
+    }
+}
 
 /// A thread's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// CPU time, ns.
     pub cpu_ns: u64,
-    /// Loads and stores by the PMU; `None` where nothing counts them.
-    pub accesses: Option<u64>,
+    /// Accesses by the PMU; `None` where nothing counts them.
+    pub accesses: Option<Accesses>,
 }
 
 /// A watched word was accessed.
@@ -32,7 +62,9 @@ pub struct Clock {
 pub struct Hit {
     /// Counters then.
     pub clock: Clock,
-    /// Behind the instruction that accessed it.
+    /// General registers behind the instruction that accessed it.
+    pub general: [u64; 16],
+    /// Where it goes on.
     pub ip: u64,
 }
 
@@ -53,13 +85,16 @@ pub trait Stopped {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
     /// Runs one instruction.
     fn step(&mut self) -> io::Result<Stepped>;
+    /// Stops its counters and watchpoints, or lets them go on. While a thread is stepped they only cost: each step is two switches, and each of them
+    /// would write the debug registers (which a virtual machine must ask its host for).
+    fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
     /// Sets a watchpoint on a word, in place of what it watched.
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
     /// Takes a watchpoint off.
     fn unwatch(&mut self, slot: usize);
-    /// First hits of watchpoints since the last call. A watchpoint that was hit is off.
+    /// Hits of watchpoints since the last call, in order. Watchpoints stay on, and each hit stops the thread.
     fn hits(&mut self) -> Vec<(usize, Hit)>;
 }
 
@@ -74,6 +109,8 @@ pub enum Outcome {
     Replaced,
     /// No watchpoint took it.
     Skipped,
+    /// Too many hits were no reuses.
+    Crowded,
     /// The thread, the program or the recording ended first, or another program was executed.
     Ended,
 }
@@ -86,12 +123,35 @@ impl Outcome {
             Outcome::Watched => "watched",
             Outcome::Replaced => "replaced",
             Outcome::Skipped => "skipped",
+            Outcome::Crowded => "crowded",
             Outcome::Ended => "ended",
         }
     }
 }
 
-/// What was seen of a sample.
+/// Where a reuse counts: a load's next access and its next load need not be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counts {
+    /// Among loads as well as among loads and stores.
+    Both,
+    /// Among loads and stores.
+    Accesses,
+    /// Among loads.
+    Loads,
+}
+
+impl Counts {
+    /// As it stands in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counts::Both => "both",
+            Counts::Accesses => "accesses",
+            Counts::Loads => "loads",
+        }
+    }
+}
+
+/// What was seen of a sample. A load whose first reuse was a store has two: [`Counts::Accesses`] and [`Counts::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Number in the thread.
@@ -100,29 +160,35 @@ pub struct Pair {
     pub until: u64,
     /// Address of the use.
     pub address: u64,
-    /// Whether the use wrote.
+    /// Whether the use is a store.
     pub write: bool,
+    /// Where this counts.
+    pub counts: Counts,
     /// Instruction of the use.
     pub use_ip: u64,
     /// An address inside the instruction of the reuse; 0 if there was none.
     pub reuse_ip: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Loads that were single-stepped since the use, up to the reuse; implicit stack reads are left out.
-    pub stepped_loads: u64,
-    /// The same of stores.
-    pub stepped_stores: u64,
+    /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that no instruction names are left out.
+    pub stepped: Accesses,
     /// CPU time since the use in which the thread was not stepped.
     pub cpu_ns: u64,
     /// Accesses since the use by the PMU, those that were stepped included.
-    pub counted: Option<u64>,
+    pub counted: Option<Accesses>,
 }
 
 /// What a thread's samples came to, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Stops.
+pub struct Sums {
+    /// Stops for samples.
     pub stops: u64,
+    /// Stops for hits.
+    pub hits: u64,
+    /// Hits that were no reuses: stores where a load is awaited, and accesses that no instruction names.
+    pub other_hits: u64,
+    /// Hits whose instruction was not recognised; they count as loads.
+    pub unclear: u64,
     /// Stops without a sample: a system call, a signal or too few accesses stood before the use.
     pub no_access: u64,
     /// Watchpoints that the kernel refused.
@@ -131,11 +197,13 @@ pub struct Counts {
     pub steps: u64,
 }
 
-/// What stops cost, ns of the thread's CPU time; left out of ages.
+/// What stops cost, ns of the thread's CPU time that its counters see; left out of ages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// From setting a watchpoint to a hit by the very next instructions.
     pub hit_ns: u64,
+    /// From there to the end of the stop that follows, the part before included.
+    pub hit_stop_ns: u64,
     /// A stop, apart from what is done in it.
     pub stop_ns: u64,
 }
@@ -156,14 +224,38 @@ pub struct Plan {
 /// A sample whose reuse is awaited.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
+    /// [`Pair::counts`] says what is awaited: an access (of a load: either), or a load.
     pair: Pair,
     word: u64,
     /// Counters when the watchpoint was set, with all steps until then.
     since: Clock,
-    loads: u64,
-    stores: u64,
-    lost_ns: u64,
+    stepped: Accesses,
     stops: u64,
+    hits: u64,
+    /// Hits that were no reuses.
+    others: u32,
+}
+
+/// What an access makes of a pending sample.
+enum Fate {
+    /// It is reused.
+    Over(Counts),
+    /// Its next access is known, the next load is awaited.
+    Half,
+    /// It goes on.
+    Open,
+}
+
+impl Pending {
+    fn fate(&self, read: bool, written: bool) -> Fate {
+        match self.pair.counts {
+            Counts::Both if read => Fate::Over(Counts::Both),
+            Counts::Both if written => Fate::Half,
+            Counts::Accesses if read || written => Fate::Over(Counts::Accesses),
+            Counts::Loads if read => Fate::Over(Counts::Loads),
+            _ => Fate::Open,
+        }
+    }
 }
 
 /// See the module's text.
@@ -174,23 +266,26 @@ pub struct Sampler {
     random: Random,
     reader: Reader,
     samples: u64,
-    /// Loads and stores stepped so far.
-    loads: u64,
-    stores: u64,
-    /// CPU time of stops so far.
-    lost_ns: u64,
-    /// Counters at the beginning of this stop.
-    begun: Clock,
-    counts: Counts,
+    /// Accesses stepped so far.
+    stepped: Accesses,
+    sums: Sums,
     pairs: Vec<Pair>,
 }
 
 impl Sampler {
     /// For a thread that begins.
     pub fn new(plan: Plan) -> Sampler {
-        let reservoir = Reservoir::new(plan.watchpoints, plan.seed);
-        let slots = vec![None; plan.watchpoints.max(1)];
-        Sampler { plan, reservoir, slots, random: Random::new(plan.seed ^ 0x5a3d), reader: Reader::default(), samples: 0, loads: 0, stores: 0, lost_ns: 0, begun: Clock::default(), counts: Counts::default(), pairs: Vec::new() }
+        Sampler {
+            plan,
+            reservoir: Reservoir::new(plan.watchpoints, plan.seed),
+            slots: vec![None; plan.watchpoints.max(1)],
+            random: Random::new(plan.seed ^ 0x5a3d),
+            reader: Reader::default(),
+            samples: 0,
+            stepped: Accesses::default(),
+            sums: Sums::default(),
+            pairs: Vec::new(),
+        }
     }
 
     /// Samples whose fate is known since the last call.
@@ -199,45 +294,79 @@ impl Sampler {
     }
 
     /// Sums so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// CPU time of stops so far.
-    pub fn lost_ns(&self) -> u64 {
-        self.lost_ns
+    pub fn sums(&self) -> Sums {
+        self.sums
     }
 
     /// The thread was stopped for a sample. An error: it is gone.
     pub fn sample(&mut self, thread: &mut dyn Stopped) -> io::Result<()> {
-        self.begun = thread.clock()?;
         self.collect(thread);
-        self.counts.stops += 1;
-        let taken = self.take(thread);
-        // What the steps do not see (gathers): in their time.
-        for (slot, hit) in thread.hits() {
-            self.settle(slot, hit.ip.wrapping_sub(1), Clock { cpu_ns: self.begun.cpu_ns, ..hit.clock }, 0);
-        }
-        let end = thread.clock()?;
-        self.lost_ns += end.cpu_ns.saturating_sub(self.begun.cpu_ns);
-        if let Some(pending) = taken? {
-            self.decide(thread, pending, end)?;
-        }
-        Ok(())
+        self.sums.stops += 1;
+        thread.pause(true);
+        let done = self.take(thread).and_then(|open| open.map_or(Ok(()), |pending| self.decide(thread, pending)));
+        thread.pause(false);
+        done
+    }
+
+    /// The thread was stopped by a hit.
+    pub fn stopped(&mut self, thread: &mut dyn Stopped) {
+        self.collect(thread);
+        self.sums.hits += 1;
     }
 
     /// Takes in what the watchpoints have seen.
-    pub fn collect(&mut self, thread: &mut dyn Stopped) {
+    fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
-            // The trap comes behind the instruction.
-            self.settle(slot, hit.ip.wrapping_sub(1), hit.clock, self.plan.costs.hit_ns);
+            let behind = self.hit(thread, slot, &hit);
+            self.touched(thread, slot, &behind, hit.clock, self.plan.costs.hit_ns);
         }
     }
 
-    fn settle(&mut self, slot: usize, reuse_ip: u64, at: Clock, cost: u64) {
-        if let Some(pending) = self.slots.get_mut(slot).and_then(Option::take) {
-            self.reservoir.reuse(slot, at.cpu_ns, 0);
-            self.pairs.push(Pair { outcome: Outcome::Watched, reuse_ip, ..self.aged(&pending, at, cost) });
+    /// How a hit accessed the word.
+    fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> Touch {
+        let word = self.slots.get(slot).copied().flatten().map_or(0, |p| p.word);
+        let (fs, gs) = thread.registers().map_or((0, 0), |r| (r.fs, r.gs));
+        let after = Registers { general: hit.general, rip: hit.ip, fs, gs };
+        let trap = Trap { after, word, bytes: WORD, read: &mut |address, into| thread.read(address, into) };
+        let touch = trap.touch(&mut self.reader).unwrap_or_else(|| {
+            self.sums.unclear += 1;
+            Touch { read: true, ..Touch::default() }
+        });
+        // Where only the target is known, it is as near as can be told.
+        Touch { ip: if touch.ip == 0 { hit.ip } else { touch.ip }, ..touch }
+    }
+
+    /// A watched word was accessed: loaded, stored, or in a way that does not count.
+    fn touched(&mut self, thread: &mut dyn Stopped, slot: usize, how: &Touch, at: Clock, cost: u64) {
+        let Some(mut pending) = self.slots.get(slot).copied().flatten() else { return };
+        // A load comes before the stores of its instruction.
+        let behind = Accesses { loads: 0, stores: if how.read { how.stores } else { 0 } };
+        let at = Clock { accesses: at.accesses.map(|a| a.less(behind)), ..at };
+        let seen = |counts| Pair { outcome: Outcome::Watched, reuse_ip: how.ip, counts, ..self.aged(&pending, at, cost) };
+        match pending.fate(how.read, how.written) {
+            Fate::Over(counts) => {
+                self.pairs.push(seen(counts));
+                self.slots[slot] = None;
+                thread.unwatch(slot);
+                self.reservoir.reuse(slot, at.cpu_ns, 0);
+            }
+            Fate::Half => {
+                self.pairs.push(seen(Counts::Accesses));
+                pending.pair.counts = Counts::Loads;
+                self.slots[slot] = Some(pending);
+            }
+            Fate::Open => {
+                self.sums.other_hits += 1;
+                pending.others += 1;
+                self.slots[slot] = Some(pending);
+                if pending.others >= CROWD {
+                    let pair = self.aged(&pending, at, cost);
+                    self.pairs.push(Pair { outcome: Outcome::Crowded, ..pair });
+                    self.slots[slot] = None;
+                    thread.unwatch(slot);
+                    self.reservoir.give_up(slot, at.cpu_ns);
+                }
+            }
         }
     }
 
@@ -255,14 +384,13 @@ impl Sampler {
     }
 
     fn aged(&self, pending: &Pending, now: Clock, cost: u64) -> Pair {
-        let stops = (self.counts.stops - pending.stops) * self.plan.costs.stop_ns;
-        let spent = now.cpu_ns.saturating_sub(pending.since.cpu_ns);
-        let counted = now.accesses.zip(pending.since.accesses).map(|(now, then)| now.saturating_sub(then) + pending.pair.counted.unwrap_or(0));
+        let costs = self.plan.costs;
+        let stops = (self.sums.stops - pending.stops) * costs.stop_ns + (self.sums.hits - pending.hits) * costs.hit_stop_ns;
+        let stepped = pending.pair.stepped.add(self.stepped.less(pending.stepped));
         Pair {
-            stepped_loads: pending.pair.stepped_loads + self.loads - pending.loads,
-            stepped_stores: pending.pair.stepped_stores + self.stores - pending.stores,
-            cpu_ns: spent.saturating_sub(self.lost_ns - pending.lost_ns).saturating_sub(cost + stops),
-            counted,
+            stepped,
+            cpu_ns: now.cpu_ns.saturating_sub(pending.since.cpu_ns).saturating_sub(cost + stops),
+            counted: now.accesses.zip(pending.since.accesses).map(|(now, then)| now.less(then).add(stepped)),
             until: self.samples,
             ..pending.pair
         }
@@ -278,8 +406,8 @@ impl Sampler {
             (Err(error), open) => {
                 // The thread has gone.
                 match open {
-                    Some(pending) => self.pairs.push(Pair { counted: Some(pending.pair.stepped_loads + pending.pair.stepped_stores), ..pending.pair }),
-                    None => self.counts.no_access += 1,
+                    Some(pending) => self.pairs.push(Pair { counted: Some(pending.pair.stepped), ..pending.pair }),
+                    None => self.sums.no_access += 1,
                 }
                 Err(error)
             }
@@ -289,6 +417,7 @@ impl Sampler {
     fn steps(&mut self, thread: &mut dyn Stopped, open: &mut Option<Pending>) -> io::Result<()> {
         let mut skip = self.random.below(SPREAD);
         let mut left = PATIENCE;
+        let mut used = false;
         while left > 0 {
             left -= 1;
             let registers = thread.registers()?;
@@ -298,76 +427,103 @@ impl Sampler {
             if step.opaque {
                 break;
             }
-            let chosen = if open.is_none() { self.choose(&step, &mut skip) } else { None };
+            // Where it goes only the watchpoints see.
+            let blind = step.gathers && self.slots.iter().any(Option::is_some);
+            if blind {
+                thread.pause(false);
+            }
             if thread.step()? == Stepped::Interrupted {
                 break;
             }
-            self.counts.steps += 1;
-            let explicit = || step.accesses.iter().filter(|a| !a.implicit);
-            let (loads, stores) = (explicit().filter(|a| a.read).count() as u64, explicit().filter(|a| a.written).count() as u64);
-            self.loads += loads;
-            self.stores += stores;
-            self.stepped_on_watched(thread, &step, registers.rip);
-            if let Some(pending) = open {
-                pending.pair.stepped_loads += loads;
-                pending.pair.stepped_stores += stores;
-                if touches(&step, pending.word) {
-                    let pair = pending.pair;
-                    let counted = Some(pair.stepped_loads + pair.stepped_stores);
-                    self.pairs.push(Pair { outcome: Outcome::Near, reuse_ip: registers.rip, counted, ..pair });
-                    *open = None;
-                    return Ok(());
+            self.sums.steps += 1;
+            if blind {
+                thread.pause(true);
+                let now = thread.clock()?;
+                for (slot, _) in thread.hits() {
+                    self.touched(thread, slot, &Touch { read: true, ip: registers.rip, ..Touch::default() }, now, 0);
                 }
-            } else if let Some(access) = chosen {
-                self.samples += 1;
-                let pair = Pair {
-                    sample: self.samples,
-                    until: self.samples,
-                    address: access.address,
-                    write: access.written,
-                    use_ip: registers.rip,
-                    reuse_ip: 0,
-                    outcome: Outcome::Ended,
-                    stepped_loads: 0,
-                    stepped_stores: 0,
-                    cpu_ns: 0,
-                    counted: None,
-                };
-                *open = Some(Pending { pair, word: access.address & !(WORD - 1), since: Clock::default(), loads: 0, stores: 0, lost_ns: 0, stops: 0 });
-                left = self.plan.near;
+            }
+            // Reused: the rest of the instruction still counts.
+            let mut over = false;
+            for part in parts(&step) {
+                self.stepped = self.stepped.add(part.one());
+                if let Some(pending) = open {
+                    pending.pair.stepped = pending.pair.stepped.add(part.one());
+                    if part.touches(pending.word) {
+                        over = self.near(open, &part, registers.rip);
+                    }
+                } else if !used {
+                    if skip == 0 {
+                        *open = Some(self.begin(&part, registers.rip));
+                        left = self.plan.near;
+                        used = true;
+                    }
+                    skip = skip.saturating_sub(1);
+                }
+                self.stepped_on_watched(thread, &part, registers.rip)?;
+            }
+            if over {
+                return Ok(());
             }
         }
-        self.counts.no_access += u64::from(open.is_none());
+        self.sums.no_access += u64::from(!used);
         Ok(())
     }
 
-    /// The use, if it is among the accesses of this instruction.
-    fn choose(&mut self, step: &Step, skip: &mut u64) -> Option<Access> {
-        let explicit = step.accesses.iter().filter(|a| !a.implicit);
-        for access in explicit {
-            if *skip == 0 {
-                return Some(*access);
+    /// A sample begins.
+    fn begin(&mut self, part: &Part, ip: u64) -> Pending {
+        self.samples += 1;
+        let pair = Pair {
+            sample: self.samples,
+            until: self.samples,
+            address: part.address,
+            write: part.written,
+            counts: if part.written { Counts::Accesses } else { Counts::Both },
+            use_ip: ip,
+            reuse_ip: 0,
+            outcome: Outcome::Ended,
+            stepped: Accesses::default(),
+            cpu_ns: 0,
+            counted: None,
+        };
+        Pending { pair, word: part.address & !(WORD - 1), since: Clock::default(), stepped: Accesses::default(), stops: 0, hits: 0, others: 0 }
+    }
+
+    /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
+    fn near(&mut self, open: &mut Option<Pending>, part: &Part, ip: u64) -> bool {
+        let Some(pending) = open else { return false };
+        let pair = Pair { outcome: Outcome::Near, reuse_ip: ip, counted: Some(pending.pair.stepped), ..pending.pair };
+        match pending.fate(!part.written, part.written) {
+            Fate::Over(counts) => {
+                self.pairs.push(Pair { counts, ..pair });
+                *open = None;
+                true
             }
-            *skip -= 1;
+            Fate::Half => {
+                self.pairs.push(Pair { counts: Counts::Accesses, ..pair });
+                pending.pair.counts = Counts::Loads;
+                false
+            }
+            Fate::Open => false,
         }
-        None
     }
 
     /// Words of earlier samples that a stepped instruction accesses.
-    fn stepped_on_watched(&mut self, thread: &mut dyn Stopped, step: &Step, ip: u64) {
+    fn stepped_on_watched(&mut self, thread: &mut dyn Stopped, part: &Part, ip: u64) -> io::Result<()> {
         for slot in 0..self.slots.len() {
-            let Some(pending) = self.slots[slot].filter(|p| touches(step, p.word)) else { continue };
-            thread.unwatch(slot);
-            // Time stands still while the thread is stepped.
-            let accesses = thread.clock().map_or(pending.since.accesses, |now| now.accesses);
-            self.settle(slot, ip, Clock { cpu_ns: self.begun.cpu_ns, accesses }, 0);
+            if self.slots[slot].is_some_and(|p| part.touches(p.word)) {
+                let now = thread.clock()?;
+                self.touched(thread, slot, &Touch { read: !part.written, written: part.written, stores: 0, ip }, now, 0);
+            }
         }
+        Ok(())
     }
 
     /// The reservoir's decision about a sample that was not reused near its use.
-    fn decide(&mut self, thread: &mut dyn Stopped, mut pending: Pending, now: Clock) -> io::Result<()> {
-        pending.pair.counted = now.accesses.map(|_| pending.pair.stepped_loads + pending.pair.stepped_stores);
-        pending = Pending { since: now, loads: self.loads, stores: self.stores, lost_ns: self.lost_ns, stops: self.counts.stops, ..pending };
+    fn decide(&mut self, thread: &mut dyn Stopped, mut pending: Pending) -> io::Result<()> {
+        let now = thread.clock()?;
+        pending.pair.counted = now.accesses.map(|_| pending.pair.stepped);
+        pending = Pending { since: now, stepped: self.stepped, stops: self.sums.stops, hits: self.sums.hits, ..pending };
         match self.reservoir.sample(now.cpu_ns, pending.word, 0) {
             Decision::Skip => self.pairs.push(Pair { outcome: Outcome::Skipped, ..pending.pair }),
             Decision::Arm(slot) => {
@@ -378,7 +534,7 @@ impl Sampler {
                     Ok(()) => self.slots[slot] = Some(pending),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
                     Err(_) => {
-                        self.counts.refused += 1;
+                        self.sums.refused += 1;
                         thread.unwatch(slot);
                         self.reservoir.give_up(slot, now.cpu_ns);
                         self.pairs.push(Pair { outcome: Outcome::Skipped, ..pending.pair });
@@ -390,6 +546,25 @@ impl Sampler {
     }
 }
 
-fn touches(step: &Step, word: u64) -> bool {
-    step.accesses.iter().any(|a| a.touches(word, WORD))
+/// One load or one store of an instruction.
+struct Part {
+    address: u64,
+    size: u64,
+    written: bool,
+}
+
+impl Part {
+    fn one(&self) -> Accesses {
+        Accesses { loads: u64::from(!self.written), stores: u64::from(self.written) }
+    }
+
+    fn touches(&self, word: u64) -> bool {
+        super::access::Access { address: self.address, size: self.size, read: false, written: false, implicit: false }.touches(word, WORD)
+    }
+}
+
+/// Loads, then stores, that an instruction names.
+fn parts(step: &Step) -> Vec<Part> {
+    let of = |written: bool| step.accesses.iter().filter(move |a| !a.implicit && if written { a.written } else { a.read }).map(move |a| Part { address: a.address, size: a.size, written });
+    of(false).chain(of(true)).collect()
 }

@@ -1,4 +1,4 @@
-//! `watch.parquet`: one row per sample.
+//! `watch.parquet`: one row per sample, two where the next access is not the next load.
 
 use super::places::{Code, Maps, Names};
 use super::run::Row;
@@ -34,10 +34,12 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
         ("outcome", Arc::new(rows.iter().map(|r| Some(r.pair.outcome.name())).collect::<StringArray>())),
         ("address", numbers(&|r| r.pair.address)),
         ("write", Arc::new(rows.iter().map(|r| Some(r.pair.write)).collect::<BooleanArray>())),
-        ("stepped_loads", numbers(&|r| r.pair.stepped_loads)),
-        ("stepped_stores", numbers(&|r| r.pair.stepped_stores)),
+        ("counts", Arc::new(rows.iter().map(|r| Some(r.pair.counts.name())).collect::<StringArray>())),
+        ("stepped_loads", numbers(&|r| r.pair.stepped.loads)),
+        ("stepped_stores", numbers(&|r| r.pair.stepped.stores)),
         ("cpu_ns", numbers(&|r| r.pair.cpu_ns)),
-        ("accesses", Arc::new(rows.iter().map(|r| r.pair.counted).collect::<UInt64Array>())),
+        ("loads", Arc::new(rows.iter().map(|r| r.pair.counted.map(|c| c.loads)).collect::<UInt64Array>())),
+        ("stores", Arc::new(rows.iter().map(|r| r.pair.counted.map(|c| c.stores)).collect::<UInt64Array>())),
         ("use_module", texts(0, &|c| &c.module)),
         ("use_function", texts(0, &|c| &c.function)),
         ("use_file", texts(0, &|c| &c.file)),
@@ -47,7 +49,7 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
         ("reuse_file", texts(1, &|c| &c.file)),
         ("reuse_line", lines(1)),
     ];
-    let fields: Vec<Field> = columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), *name == "accesses")).collect();
+    let fields: Vec<Field> = columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), matches!(*name, "loads" | "stores"))).collect();
     let schema = Arc::new(Schema::new(fields));
     let batch = RecordBatch::try_new(schema.clone(), columns.into_iter().map(|c| c.1).collect())?;
     let temporary = folder.join(format!("{WATCH}.tmp"));
