@@ -303,7 +303,7 @@ fn bad_input_gets_one_clear_error() {
         (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
         // Too short to learn from, or to sample.
         (vec!["predict", "--train", full], 1, "two"),
-        (vec!["predict", "--train", empty, "--train", empty, "--size", "100"], 1, "no accesses"),
+        (vec!["predict", "--train", empty, "--train", empty, "--size", "100"], 1, "too short to learn from"),
         (vec!["reuse", once, "--rdx"], 1, "smaller"),
         (vec!["reuse", full, "--windows", "0"], 2, "0"),
     ] {
