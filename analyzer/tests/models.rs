@@ -305,7 +305,6 @@ fn bad_input_gets_one_clear_error() {
         (vec!["predict", "--train", full], 1, "two"),
         (vec!["predict", "--train", empty, "--train", empty, "--size", "100"], 1, "too short to learn from"),
         (vec!["reuse", once, "--rdx"], 1, "smaller"),
-        (vec!["reuse", full, "--windows", "0"], 2, "0"),
     ] {
         let text = refusal(&command, status);
         assert!(text.contains(word), "{command:?}: {text}");
