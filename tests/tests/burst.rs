@@ -266,6 +266,24 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
+/// A window that was open when the C library called the program back by a pointer in memory ends before that call, where a trigger shows it.
+#[test]
+fn callbacks_that_triggers_find() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("cookie", PLAIN, dir.path()) else { return };
+    let trace = dir.path().join("trace");
+    let mut found = 0;
+    for _ in 0..10 {
+        tools::succeed(&mut record_command(&["--mode", "burst", "--rate", "20000", "--window", "2000", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        let totals = rows::read(&trace).unwrap().manifest.totals;
+        found += totals.truncated_windows.get("callback").copied().unwrap_or(0);
+        if found > 0 {
+            return;
+        }
+    }
+    panic!("no window ended for a callback");
+}
+
 /// Where `perf_event_open` is refused, timers take its place; where these are refused too, the program runs unharmed and the user is told.
 #[test]
 fn clocks_that_are_refused() {

@@ -280,6 +280,11 @@ pub fn trigger(ring: Ring, context: &mut Context) {
     pace::give_up(ring);
     let window = ring.private().window;
     if window.open && window.away {
+        if modules::enter(rip).is_some() {
+            // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
+            close(ring, Why::Callback, window.since);
+            return process::count(open(header, ring, context), 1);
+        }
         if sys::now_ns().saturating_sub(window.since) < STAY {
             return process::count(count::TRIGGERS_BUSY, 1);
         }
