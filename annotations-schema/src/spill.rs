@@ -156,7 +156,7 @@ pub mod pace {
     pub const NONE: u8 = 0;
     /// The original code ran until a watchpoint was met, so many records later.
     pub const WATCHED: u8 = 1;
-    /// The same over one iteration of a loop: what the measurement costs.
+    /// The same over few records: what the measurement costs.
     pub const WATCHED_NEAR: u8 = 2;
     /// The instrumented code ran for so many records.
     pub const LAP: u8 = 3;

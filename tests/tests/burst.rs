@@ -263,7 +263,7 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     let (share, total) = (sums[runs / 2], totals[runs / 2]);
     assert!((share - LOADS[1] / LOADS.iter().sum::<f64>()).abs() < 0.08, "{sums:?}");
     assert!((0.6..1.6).contains(&total), "{totals:?}");
-    assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
+    assert!(covered >= 2, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
 /// A window that was open when the C library called the program back by a pointer in memory ends before that call, where a trigger shows it.

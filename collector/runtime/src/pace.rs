@@ -6,10 +6,10 @@
 //! *Watched*: where an address among the window's last records advances by a constant stride, a hardware watchpoint is put where it will be so many
 //! iterations later, and the thread goes on in the original code. Its signal tells how long those took, at the program's own speed.
 //!
-//! *Lap*: else the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
-//! Some are made over hardly any records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
 
 use crate::abi::Slot;
 use crate::context::{Context, RIP};
@@ -20,18 +20,20 @@ use crate::trigger;
 
 /// Slots of a lap.
 pub const LAP: u64 = 2048;
-/// Slots of one that shows its own cost.
-const LAP_NEAR: u64 = 32;
+/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a signal.)
+const LAP_NEAR: u64 = 256;
+/// Records of a near watch.
+const NEAR: u64 = 512;
 /// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled when it was not, up to so often. (A watchpoint costs 20 µs in
 /// a virtual machine, so its way must be long; loops are often short.)
 const FAR: u32 = 16 << 10;
 const HALVED: i32 = 3;
 const DOUBLED: i32 = 4;
 /// A thread's first measurements follow one another at once, so that short runs have some.
-const FIRST: u32 = 16;
-/// Nanoseconds from one of the others to the next: at most 20 a second.
-const EVERY: u64 = 50_000_000;
-/// One of so many is near.
+const FIRST: u32 = 24;
+/// Nanoseconds from one of the others to the next: at most 30 a second.
+const EVERY: u64 = 33_000_000;
+/// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
 const NEAR_OF: u32 = 3;
 /// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
 const LONGEST: [u64; 2] = [100_000, 20];
@@ -90,11 +92,13 @@ pub fn plan(ring: Ring, end: u64, slots: u64, now: u64) -> Plan {
     pace.begun = pace.begun.saturating_add(1);
     pace.due = if pace.begun < FIRST { now } else { now + EVERY };
     let near = pace.begun % NEAR_OF == 2;
+    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
     if pace.event >= 0
         && !core::mem::take(&mut pace.failed)
+        && pace.begun % 2 == 0
         && let Some((last, stride, per_three)) = stride(end, slots)
     {
-        let records = if near { 0 } else { u64::from(FAR << (pace.longer + HALVED) >> HALVED) };
+        let records = if near { NEAR } else { u64::from(FAR << (pace.longer + HALVED) >> HALVED) };
         let iterations = (3 * records / per_three).max(1);
         return Plan::Watch {
             address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,

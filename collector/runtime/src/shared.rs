@@ -81,7 +81,7 @@ pub const CAUSE_NO_CLONE: u32 = 13;
 
 /// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
 pub const PACE_WATCHED: u32 = 1;
-/// The same over one iteration: what the measurement costs.
+/// The same over few records: what the measurement costs.
 pub const PACE_WATCHED_NEAR: u32 = 2;
 /// The clone made so many records.
 pub const PACE_LAP: u32 = 3;

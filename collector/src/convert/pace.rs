@@ -2,13 +2,14 @@
 //! (`collector/runtime/src/pace.rs`).
 //!
 //! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost is what the *near* measurements of the run take, by its lower third: threads
-//! are interrupted now and then. What is left, by record, is pooled over the windows that have most of their loads in the same function, likewise. Where a
-//! function has watched measurements these count alone; laps are of code that records, and what recording adds is taken off.
+//! are interrupted now and then. What is left, by record, is pooled over the windows that have most of their loads in the same function, likewise. Watched
+//! measurements are noisy and without bias, laps the other way round, since they are of code that records: what recording adds is taken off, and has an error of its own. Where a function has both,
+//! they are weighted by their errors.
 //! Functions without a measurement are taken to be like the others.
 
 use super::windows::Window;
 use mgz_annotations_schema::spill::pace;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the speed of a window's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,18 +22,22 @@ pub(super) struct Speed {
     pub source: &'static str,
 }
 
-/// Nanoseconds that recording adds to a record where no function tells: the middle of what was seen over the kernels in `benches/`, 0.5 to 1.5.
-const ADDED: f64 = 0.9;
+/// Nanoseconds that recording adds to a record: 0.6 to 1.8 were seen over the kernels in `benches/`, which are bound by throughput, and next to nothing where code waits for memory.
+const ADDED: f64 = 0.8;
+/// Standard error of that.
+const ADDED_ERROR: f64 = 0.5;
 /// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where three are done in each.
 const LEAST: f64 = 0.1;
+/// No interval is narrower, relative half-width: what is measured behind a window is not quite the window's code.
+const LEAST_ERROR: f64 = 0.2;
 /// Nanoseconds that a record of the original code usually takes, to within a factor of e: the middle of the same kernels.
 const USUAL: f64 = 0.7;
 /// Relative error from which on a measurement is weighed against that.
 const VAGUE: f64 = 0.6;
+/// Times that costs and speeds are found from each other: enough for a thousandth where near ways are an eighth of the others.
+const ROUNDS: usize = 4;
 /// Of what a lap takes per record, the original takes this share at least.
 const LEAST_SHARE: f64 = 0.25;
-/// Relative error of a function's speed from laps: what recording adds is not known better.
-const LAP_ERROR: f64 = 0.6;
 /// Relative error where only other functions tell.
 const OTHERS_ERROR: f64 = 0.8;
 
@@ -51,14 +56,9 @@ pub(super) fn name(kind: u8) -> &'static str {
 pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
     let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR);
     let laps = by_function(windows, pace::LAP, pace::LAP_NEAR);
-    let added = median(&mut watched.iter().filter_map(|(code, w)| Some(laps.get(code)?.0 - w.0)).collect::<Vec<_>>()).map_or(ADDED, |a| a.max(0.0));
-    let mut functions: BTreeMap<(u16, u32), (f64, f64, &'static str)> = BTreeMap::new();
-    for (&code, &(ns, _)) in &laps {
-        functions.insert(code, ((ns - added).max(ns * LEAST_SHARE), LAP_ERROR, "lap"));
-    }
-    for (&code, &(ns, error)) in &watched {
-        functions.insert(code, (ns, error, "watched"));
-    }
+    let codes: BTreeSet<(u16, u32)> = watched.keys().chain(laps.keys()).copied().collect();
+    let functions: BTreeMap<(u16, u32), (f64, f64, &'static str)> =
+        codes.into_iter().map(|code| (code, combined(watched.get(&code).copied(), laps.get(&code).copied()))).collect();
     let others = median(&mut windows.iter().filter_map(|w| functions.get(&w.code).map(|f| f.0)).collect::<Vec<_>>());
     let of = |w: &Window| {
         let (ns, error, source) = functions.get(&w.code).copied().or(others.map(|ns| (ns, OTHERS_ERROR, "others")))?;
@@ -68,31 +68,59 @@ pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
     windows.iter().map(of).collect()
 }
 
-/// By function: nanoseconds by record, and the relative error of that.
-fn by_function(windows: &[Window], far: u8, near: u8) -> BTreeMap<(u16, u32), (f64, f64)> {
-    let of = |kind| windows.iter().filter(move |w| w.pace.kind == kind);
-    let mut costs: Vec<f64> = of(near).map(|w| f64::from(w.pace.ns)).collect();
-    let Some((cost, cost_error)) = typical(&mut costs) else { return BTreeMap::new() };
-    let mut measured: BTreeMap<(u16, u32), Vec<(f64, f64)>> = BTreeMap::new();
-    for w in of(far).filter(|w| w.pace.records > 0) {
-        // The window itself, recorded and cold, is no faster than the code by itself: what took longer has gone another way.
-        let own = w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
-        if (f64::from(w.pace.ns) - cost) / f64::from(w.pace.records) > 1.5 * own {
-            continue;
+/// Nanoseconds for a record of a function by itself, the relative half-width of the 95% interval, and where they come from. Both kinds of measurement are
+/// (nanoseconds, standard error).
+fn combined(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>) -> (f64, f64, &'static str) {
+    let relative = |ns: f64, error: f64| (1.96 * error / ns).clamp(LEAST_ERROR, 1.0);
+    let lap = lap.map(|(ns, error)| (ns, (ns - ADDED).max(ns * LEAST_SHARE), error.hypot(ADDED_ERROR)));
+    match (watched, lap) {
+        (Some((ns, error)), Some((bound, bare, bare_error))) => {
+            let (one, other) = (error.powi(-2), bare_error.powi(-2));
+            let value = ((ns * one + bare * other) / (one + other)).min(bound).max(LEAST);
+            (value, relative(value, (one + other).powf(-0.5)), "watched")
         }
-        measured.entry(w.code).or_default().push((f64::from(w.pace.ns), f64::from(w.pace.records)));
+        (None, Some((_, bare, error))) => (bare.max(LEAST), relative(bare.max(LEAST), error), "lap"),
+        (Some((ns, error)), None) => {
+            let (ns, off) = (ns.max(LEAST), relative(ns.max(LEAST), error));
+            // What drowns in its cost says little: it is weighed against what is usual, as ratios.
+            let value = if off < VAGUE { ns } else { ((ns.ln() / off.powi(2) + USUAL.ln()) / (1.0 / off.powi(2) + 1.0)).exp() };
+            (value, off, "watched")
+        }
+        (None, None) => (USUAL, 1.0, "others"),
     }
-    let estimate = |list: Vec<(f64, f64)>| {
-        let (ns, own_error) = typical(&mut list.iter().map(|(ns, records)| (ns - cost).max(0.0) / records).collect::<Vec<_>>())?;
-        // The error of the cost counts for less, the longer the measured ways are.
-        let (records, _) = typical(&mut list.iter().map(|l| l.1).collect::<Vec<_>>())?;
-        let ns = ns.max(LEAST);
-        let error = (1.96 * own_error.hypot(cost_error / records) / ns).clamp(0.05, 1.0);
-        // What drowns in its cost says little: it is weighed against what is usual, as ratios.
-        let ns = if error < VAGUE { ns } else { ((ns.ln() / error.powi(2) + USUAL.ln()) / (1.0 / error.powi(2) + 1.0)).exp() };
-        Some((ns, error))
-    };
-    measured.into_iter().filter_map(|(code, list)| Some((code, estimate(list)?))).collect()
+}
+
+/// By function: nanoseconds by record, and the standard error of that.
+fn by_function(windows: &[Window], far: u8, near: u8) -> BTreeMap<(u16, u32), (f64, f64)> {
+    let of = |kind| windows.iter().filter(move |w| w.pace.kind == kind && w.pace.records > 0);
+    let (ns, records) = (|w: &Window| f64::from(w.pace.ns), |w: &Window| f64::from(w.pace.records));
+    let Some((mut cost, mut cost_error)) = typical(&mut of(near).map(ns).collect::<Vec<_>>()) else { return BTreeMap::new() };
+    let mut found = BTreeMap::new();
+    // The near ones have some records as well: cost and speeds are found in turns.
+    for _ in 0..ROUNDS {
+        let mut measured: BTreeMap<(u16, u32), Vec<(f64, f64)>> = BTreeMap::new();
+        for w in of(far) {
+            // The window itself, recorded and cold, is no faster than the code by itself: what took longer has gone another way.
+            let own = w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
+            if (ns(w) - cost) / records(w) <= 1.5 * own {
+                measured.entry(w.code).or_default().push((ns(w), records(w)));
+            }
+        }
+        found = measured.into_iter().filter_map(|(code, list)| Some((code, speed_of(&list, cost, cost_error)?))).collect();
+        let usual = median(&mut found.values().map(|f: &(f64, f64)| f.0).collect::<Vec<_>>()).unwrap_or(0.0);
+        let costs = of(near).map(|w| ns(w) - records(w) * found.get(&w.code).map_or(usual, |f| f.0));
+        let Some(next) = typical(&mut costs.collect::<Vec<_>>()) else { break };
+        (cost, cost_error) = (next.0.max(0.0), next.1);
+    }
+    found
+}
+
+/// The speed of a function from its measurements (nanoseconds, records).
+fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64) -> Option<(f64, f64)> {
+    let (ns, own_error) = typical(&mut list.iter().map(|(ns, records)| (ns - cost).max(0.0) / records).collect::<Vec<_>>())?;
+    // The error of the cost counts for less, the longer the measured ways are.
+    let (records, _) = typical(&mut list.iter().map(|l| l.1).collect::<Vec<_>>())?;
+    Some((ns, own_error.hypot(cost_error / records)))
 }
 
 /// The lower third of what was measured, since interruptions only add to it; and its standard error, by the spread below the median.
@@ -161,23 +189,23 @@ mod tests {
     #[test]
     fn functions_have_the_speed_that_was_watched_less_its_cost() {
         let mut list: Vec<Window> = (0..5).map(|k| window(1, 2000, pace::WATCHED, 10_000, 15_000 + 20_000 + 100 * k)).collect();
-        list.extend((0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 1, 15_000 + 100 * k)));
+        list.extend((0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 512, 15_000 + 1024 + 100 * k)));
         // One that was met by another way.
         list.push(window(1, 2000, pace::WATCHED, 10_000, 4_000_000));
         list.extend((0..4).map(|k| window(2, 1000, pace::LAP, 2048, 2_000 + 3 * 2048 + 10 * k)));
-        list.extend((0..3).map(|_| window(2, 1000, pace::LAP_NEAR, 32, 2_000)));
+        list.extend((0..3).map(|_| window(2, 1000, pace::LAP_NEAR, 256, 2_000 + 3 * 256)));
         list.push(window(3, 1000, pace::NONE, 0, 0));
         let speeds = speeds(&list);
         // 2 ns a record, two loads a record.
         let first = speeds[0].unwrap();
-        assert!((first.ns_per_load - 1.0).abs() < 0.02 && first.error <= 0.2 && first.source == "watched", "{first:?}");
+        assert!((first.ns_per_load - 1.0).abs() < 0.02 && first.error <= 0.3 && first.source == "watched", "{first:?}");
         let lap = speeds[9].unwrap();
         assert!((lap.ns_per_load - (3.0 - ADDED)).abs() < 0.01 && lap.source == "lap", "{lap:?}");
         assert_eq!(speeds[16].unwrap().source, "others");
         // Nine windows of function 1 at 1 ns a load, each for a millisecond: about a million loads each.
         let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6)).collect();
         let all = executed(&list[..9], &stand_for, &speeds).unwrap();
-        assert!((all.loads / 9e6 - 1.0).abs() < 0.03 && all.error < 0.2, "{all:?}");
+        assert!((all.loads / 9e6 - 1.0).abs() < 0.03 && all.error < 0.35, "{all:?}");
     }
 
     #[test]
