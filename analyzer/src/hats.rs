@@ -124,6 +124,8 @@ impl<'a> Maker<'a> {
         let sums = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
         let all = executed(sums, samples, design, counts.accesses + counts.implied);
+        // How fast code runs is no matter of how many samples have seen the row.
+        let sampled = executed(sums, samples, design.weighted(design.weights.map(|_| 0.0)), counts.accesses + counts.implied);
         let mean = distance(sums, samples, design);
         let none = Kinds::default();
         let kinds = self.blocks.as_ref().map(|b| b.of(target).unwrap_or(&none));
@@ -176,7 +178,7 @@ impl<'a> Maker<'a> {
             memgaze: Some(memgaze(counts.footprint)),
             distance_lo: mean.map(|e| e.lo),
             distance_hi: mean.map(|e| e.hi),
-            undersampled: !design.complete() && (seen < FEW || vague(&all) || (self.blocks.is_some() && vague(&found[0].0))),
+            undersampled: !design.complete() && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && vague(&found[0].0))),
         }
     }
 }
