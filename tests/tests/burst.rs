@@ -226,7 +226,7 @@ fn samples_are_spread_as_time_is() {
 }
 
 /// Samples are by time, but what is said of loads is weighted by how fast the code runs. The source tells how many loads each function executes: 6.6, 85.5 and 7.8%,
-/// while each takes a quarter to a half of the time.
+/// while each takes a quarter to a half of the time: without weights the second would have 40 to 50%.
 #[test]
 fn loads_are_estimated_from_the_speed_of_the_code() {
     const LOADS: [f64; 3] = [25_125.0, 327_680.0, 30_000.0];
@@ -261,8 +261,8 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
         list.sort_by(f64::total_cmp);
     }
     let (share, total) = (sums[runs / 2], totals[runs / 2]);
-    assert!((share - LOADS[1] / LOADS.iter().sum::<f64>()).abs() < 0.08, "{sums:?}");
-    assert!((0.6..1.6).contains(&total), "{totals:?}");
+    assert!((share - LOADS[1] / LOADS.iter().sum::<f64>()).abs() < 0.15, "{sums:?}");
+    assert!((0.5..2.0).contains(&total), "{totals:?}");
     assert!(covered >= 2, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
