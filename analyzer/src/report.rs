@@ -181,7 +181,7 @@ pub struct FunctionRow {
     pub function: String,
     /// Module.
     pub module: String,
-    /// Share of the recorded and implied loads, percent.
+    /// Share of the recorded and implied loads, percent; in traces of `burst` of the executed ones, estimated.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -207,7 +207,7 @@ pub struct LineRow {
     pub line: u32,
     /// Where it was inlined, hottest first; each is `caller at file:line`, from the inside out.
     pub inlined_into: Vec<String>,
-    /// Share of the recorded and implied loads, percent.
+    /// Share of the recorded and implied loads, percent; in traces of `burst` of the executed ones, estimated.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -239,7 +239,7 @@ pub struct LoopRow {
     pub outer: Option<String>,
     /// 1 for an outermost loop.
     pub depth: u32,
-    /// Share of the recorded and implied loads, percent.
+    /// Share of the recorded and implied loads, percent; in traces of `burst` of the executed ones, estimated.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.

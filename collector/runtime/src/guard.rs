@@ -85,6 +85,10 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     let slots = (control.cursor - control.base) / 16;
     if header.mode == MODE_BURST {
+        if crate::window::is_lap(ring) {
+            // Its slots are nobody's.
+            return crate::window::rest(header, ring);
+        }
         publish_burst(header, ring, slots, cause, sys::now_ns());
         return crate::window::rest(header, ring);
     }

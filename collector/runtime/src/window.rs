@@ -80,6 +80,11 @@ pub fn is_open(ring: Ring) -> bool {
     ring.private().window.open
 }
 
+/// Whether it is in a lap, whose slots are not kept.
+pub fn is_lap(ring: Ring) -> bool {
+    ring.private().window.lap != 0
+}
+
 /// Puts the thread's control page in the state between windows.
 pub fn rest(header: &Header, ring: Ring) {
     let control = ring.control();
