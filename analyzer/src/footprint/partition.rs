@@ -1,6 +1,6 @@
-//! Entries outside of the small table: appended by page, sorted and merged now and then, in a file if memory is short.
+//! Entries that left a table: dealt to partitions by page, in a file if memory is short.
 
-use super::{Maps, OWNER_BITS, Place};
+use super::{FREE, Maps, OWNER_BITS, Place, SIZES};
 use crate::reuse::spread;
 use std::fs::File;
 use std::io::Write;
@@ -10,12 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 64;
-/// Entries that are appended to a partition before they are sorted, at least.
-const RUN: usize = 1 << 13;
 /// Bytes of an entry in a file.
 const STORED: usize = 32;
 
-/// How many entries may be in memory, by all tables together.
+/// How many places all tables together may have.
 #[derive(Debug)]
 pub struct Budget {
     most: usize,
@@ -54,7 +52,17 @@ pub(super) fn partition_of(line: u64) -> usize {
     (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// Entries of one partition that are sorted by key, each key once.
+/// Deals the entries of a table to partitions, in no order inside of them.
+pub(super) fn deal(table: &[Place]) -> Vec<Vec<Place>> {
+    let used = || table.iter().filter(|p| p.key != FREE);
+    let mut sizes = [0usize; PARTITIONS];
+    used().for_each(|p| sizes[partition_of(p.key >> OWNER_BITS)] += 1);
+    let mut all: Vec<Vec<Place>> = sizes.iter().map(|&n| Vec::with_capacity(n)).collect();
+    used().for_each(|p| all[partition_of(p.key >> OWNER_BITS)].push(*p));
+    all
+}
+
+/// Entries of one partition, each key once.
 #[derive(Clone, Debug)]
 pub(super) enum Run {
     /// In memory.
@@ -64,18 +72,19 @@ pub(super) enum Run {
 }
 
 impl Run {
-    /// Its entries. What cannot be read any more is an error of the system's.
-    pub(super) fn load(&self) -> std::io::Result<Vec<Place>> {
+    /// Gives its entries to `take`. What cannot be read any more is an error of the system's.
+    pub(super) fn each(&self, mut take: impl FnMut(&Place)) -> std::io::Result<()> {
         match self {
-            Run::Memory(places) => Ok(places.clone()),
+            Run::Memory(places) => places.iter().for_each(take),
             Run::File(file, at, count) => {
                 let mut bytes = vec![0; count * STORED];
                 file.read_exact_at(&mut bytes, *at)?;
                 let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
                 let place = |b: &[u8]| Place { key: word(b, 0), maps: Maps { seen: word(b, 1), twice: word(b, 2), bytes: word(b, 3) } };
-                Ok(bytes.chunks_exact(STORED).map(place).collect())
+                bytes.chunks_exact(STORED).for_each(|b| take(&place(b)));
             }
         }
+        Ok(())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,116 +95,79 @@ impl Run {
     }
 }
 
-#[derive(Default)]
-struct Partition {
-    places: Vec<Place>,
-    /// How many at the beginning are sorted, each once.
-    sorted: usize,
-    runs: Vec<Run>,
-}
-
-impl Partition {
-    /// Sorts and merges what was appended.
-    fn compact(&mut self) {
-        // Two sorted runs: what is sorted already is found out and costs little.
-        self.places[self.sorted..].sort_unstable_by_key(|p| p.key);
-        self.places.sort_by_key(|p| p.key);
-        self.places.dedup_by(|later, kept| {
-            let same = later.key == kept.key;
-            if same {
-                kept.maps.merge(&later.maps);
-            }
-            same
-        });
-        self.sorted = self.places.len();
-    }
-}
-
-/// All partitions of a table.
-pub(super) struct Partitions {
-    partitions: Vec<Partition>,
+/// What left one table for files, and the places that the table has been granted.
+pub(super) struct Runs {
+    runs: Vec<Vec<Run>>,
     budget: Arc<Budget>,
-    /// Entries of all partitions that the budget knows of.
-    held: usize,
+    granted: usize,
 }
 
-impl Partitions {
-    pub(super) fn new(budget: Arc<Budget>) -> Partitions {
-        Partitions { partitions: Vec::new(), budget, held: 0 }
+impl Runs {
+    pub(super) fn new(budget: Arc<Budget>) -> Runs {
+        Runs { runs: Vec::new(), budget, granted: SIZES[1] }
     }
 
-    /// Appends an entry.
-    #[inline(always)]
-    pub(super) fn push(&mut self, place: &Place) {
-        if self.partitions.is_empty() {
-            self.partitions.resize_with(PARTITIONS, Partition::default);
+    /// Whether the table may have so many places. (While it grows, it has half as many again for a moment.)
+    pub(super) fn ask(&mut self, size: usize) -> bool {
+        let more = size.saturating_sub(self.granted);
+        let held = self.budget.held.fetch_add(more, Ordering::Relaxed);
+        if held + more > self.budget.most && !self.budget.failed() {
+            self.budget.held.fetch_sub(more, Ordering::Relaxed);
+            return false;
         }
-        let partition = &mut self.partitions[partition_of(place.key >> OWNER_BITS)];
-        partition.places.push(*place);
-        if partition.places.len() - partition.sorted >= partition.sorted.max(RUN) {
-            self.settle(partition_of(place.key >> OWNER_BITS));
-        }
+        self.granted = size;
+        true
     }
 
-    #[cold]
-    fn settle(&mut self, number: usize) {
-        self.partitions[number].compact();
-        self.account();
-        if self.budget.held.load(Ordering::Relaxed) > self.budget.most && !self.budget.failed() && self.spill().is_err() {
+    /// Writes the entries of a table to a file that has no name. If that fails they have to stay.
+    pub(super) fn spill(&mut self, table: &[Place]) -> bool {
+        let spilled = self.write(table);
+        if spilled.is_err() {
             self.budget.failed.store(true, Ordering::Relaxed);
         }
+        spilled.is_ok()
     }
 
-    /// Tells the budget how many entries there are. (Before they are sorted there may be as many again.)
-    fn account(&mut self) {
-        let held: usize = self.partitions.iter().map(|p| p.places.len()).sum();
-        if held >= self.held {
-            self.budget.held.fetch_add(held - self.held, Ordering::Relaxed);
-        } else {
-            self.budget.held.fetch_sub(self.held - held, Ordering::Relaxed);
-        }
-        self.held = held;
-    }
-
-    /// Writes all entries to a file that has no name. If that fails they stay.
-    fn spill(&mut self) -> std::io::Result<()> {
+    fn write(&mut self, table: &[Place]) -> std::io::Result<()> {
         let file = Arc::new(nameless()?);
         let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
         let mut at = 0u64;
         let mut runs = Vec::new();
-        for partition in &mut self.partitions {
-            partition.compact();
-            for place in &partition.places {
+        for places in deal(table) {
+            for place in &places {
                 for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
                     out.write_all(&word.to_le_bytes())?;
                 }
             }
-            runs.push(Run::File(file.clone(), at, partition.places.len()));
-            at += (partition.places.len() * STORED) as u64;
+            runs.push(Run::File(file.clone(), at, places.len()));
+            at += (places.len() * STORED) as u64;
         }
         out.flush()?;
         drop(out);
-        for (partition, run) in self.partitions.iter_mut().zip(runs) {
+        self.runs.resize(PARTITIONS, Vec::new());
+        for (all, run) in self.runs.iter_mut().zip(runs) {
             self.budget.spilled.fetch_add(run.len(), Ordering::Relaxed);
             if run.len() > 0 {
-                partition.runs.push(run);
+                all.push(run);
             }
-            (partition.places, partition.sorted) = (Vec::new(), 0);
         }
-        self.account();
         Ok(())
     }
 
-    /// All runs, by partition.
-    pub(super) fn finish(mut self) -> Vec<Vec<Run>> {
-        let mut all: Vec<Vec<Run>> = Vec::new();
-        for mut partition in std::mem::take(&mut self.partitions) {
-            partition.compact();
-            partition.places.shrink_to_fit();
-            partition.runs.push(Run::Memory(partition.places));
-            all.push(partition.runs);
+    /// All runs by partition, with what the table still holds.
+    pub(super) fn finish(mut self, table: &[Place]) -> Vec<Vec<Run>> {
+        let mut all = std::mem::take(&mut self.runs);
+        all.resize(PARTITIONS, Vec::new());
+        for (runs, places) in all.iter_mut().zip(deal(table)) {
+            runs.push(Run::Memory(places));
         }
         all
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.granted - SIZES[1], Ordering::Relaxed);
     }
 }
 

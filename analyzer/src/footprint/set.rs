@@ -1,7 +1,7 @@
 //! The entries of several tables together, partition by partition.
 
 use super::partition::{PARTITIONS, Run, partition_of};
-use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS};
+use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
 use rayon::prelude::*;
@@ -16,17 +16,22 @@ pub struct FootprintSet {
     runs: Vec<Vec<(usize, Run)>>,
     /// By partition: entries that were given one by one.
     loose: Vec<Vec<Entry>>,
-    /// Group and address space of each owner, by table.
-    owners: Vec<Vec<(u32, u32)>>,
+    /// Group and address space of all owners, in the order of address spaces and groups.
+    owners: Vec<(u32, u32)>,
+    /// By table: the place of each of its owners among all owners.
+    ranks: Vec<Vec<u32>>,
 }
 
 impl FootprintSet {
     /// From tables. Also gives the counts by group, of all tables together.
     pub fn new(tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
-        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners: Vec::new() };
+        let by_space = |&(group, space): &(u32, u32)| (space, group);
+        let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
+        owners.sort_unstable_by_key(by_space);
+        owners.dedup();
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new() };
         let mut counts: Vec<GroupCount> = Vec::new();
-        for mut table in tables {
-            table.flush();
+        for table in tables {
             if counts.len() < table.counts.len() {
                 counts.resize(table.counts.len(), GroupCount::default());
             }
@@ -37,10 +42,12 @@ impl FootprintSet {
             for (key, maps) in table.odd {
                 set.add(Entry { key, maps });
             }
-            for (into, runs) in set.runs.iter_mut().zip(table.partitions.finish()) {
-                into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.owners.len(), r)));
+            let rank = |owner: &(u32, u32)| set.owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
+            let ranks = table.owners.iter().map(rank).collect();
+            for (into, runs) in set.runs.iter_mut().zip(table.runs.finish(&table.table)) {
+                into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.ranks.len(), r)));
             }
-            set.owners.push(table.owners);
+            set.ranks.push(ranks);
         }
         (set, counts)
     }
@@ -53,19 +60,37 @@ impl FootprintSet {
 
     /// The entries of a partition, each key once, sorted by address space, line, group.
     fn partition(&self, number: usize) -> Vec<Entry> {
-        let mut entries = self.loose.get(number).cloned().unwrap_or_default();
+        const OWNER: u64 = (1 << OWNER_BITS) - 1;
         let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
-        entries.reserve(runs.iter().map(|r| r.1.len()).sum());
+        let mut places: Vec<Place> = Vec::with_capacity(runs.iter().map(|r| r.1.len()).sum());
         for (table, run) in runs {
-            let owners = &self.owners[*table];
+            let ranks = &self.ranks[*table];
+            let take = |p: &Place| {
+                let rank = ranks.get((p.key & OWNER) as usize).copied().unwrap_or(0);
+                places.push(Place { key: p.key & !OWNER | u64::from(rank), maps: p.maps });
+            };
             // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
-            let places = run.load().unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"));
-            entries.extend(places.iter().map(|p| {
-                let (group, space) = owners.get((p.key & ((1 << OWNER_BITS) - 1)) as usize).copied().unwrap_or((NOBODY, 0));
-                Entry { key: Key { space, line: p.key >> OWNER_BITS, group }, maps: p.maps }
-            }));
+            run.each(take).unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"));
         }
-        // Runs are sorted by line: the stable sort finds that out.
+        // Ranks ascend with groups, and with one address space lines come first in either order.
+        places.sort_unstable_by_key(|p| p.key);
+        places.dedup_by(|later, kept| {
+            let same = later.key == kept.key;
+            if same {
+                kept.maps.merge(&later.maps);
+            }
+            same
+        });
+        let entry = |p: &Place| {
+            let (group, space) = self.owners.get((p.key & OWNER) as usize).copied().unwrap_or((NOBODY, 0));
+            Entry { key: Key { space, line: p.key >> OWNER_BITS, group }, maps: p.maps }
+        };
+        let mut entries: Vec<Entry> = places.iter().map(entry).collect();
+        let loose = self.loose.get(number).map_or(&[][..], Vec::as_slice);
+        if loose.is_empty() && self.owners.first().map(|o| o.1) == self.owners.last().map(|o| o.1) {
+            return entries;
+        }
+        entries.extend(loose);
         entries.sort_by_key(|e| (e.key.space, e.key.line, e.key.group));
         entries.dedup_by(|later, kept| {
             let same = later.key == kept.key;
