@@ -26,6 +26,15 @@ impl ReuseSink for Histogram {
         }
     }
     #[inline(always)]
+    fn touch(&mut self, _row: u64, _block: u64, _tag: u32, first: bool, distance: u64, _interval: u64) {
+        self.firsts += u64::from(first);
+        let distance = if first { 0 } else { distance };
+        match self.exact.get_mut(distance as usize) {
+            Some(bin) => *bin += u64::from(!first),
+            None => self.logarithmic[64 - distance.leading_zeros() as usize] += 1,
+        }
+    }
+    #[inline(always)]
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 

@@ -6,9 +6,10 @@
 //! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
 //! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
 //!
-//! Method. One hash table per worker, whose lines are fetched ahead of use: outside the cache only prefetched accesses are
-//! affordable. A table that a [`Budget`] has no room for is sorted by [`partitions`](partition), written to a file, and started anew.
-//! At the end entries are dealt to partitions by their pages, so that each partition can be folded by itself.
+//! Method. A small table that fits the second-level cache takes the entries in use. What it has no room for is appended to
+//! one of some [`partitions`](partition) by its page; in a partition that has doubled equals are merged, by a table that is in the cache while it is. So there is no
+//! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
+//! room for wait in a file.
 
 mod partition;
 mod set;
@@ -18,18 +19,14 @@ pub use set::FootprintSet;
 
 use crate::reuse::spread;
 use crate::rows::Rows;
-use partition::Runs;
+use partition::Partitions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows whose places are fetched together.
+/// Rows whose places in the small table are fetched together.
 const TOGETHER: usize = 32;
-/// Places of a table: at first (little data shall not pay for a large one), and what it may have without asking for memory.
-const SIZES: [usize; 2] = [1 << 8, 1 << 14];
-/// From this size on tables are doubled; smaller ones get four times their size.
-const LARGE: usize = 1 << 20;
-/// Lines whose places lie together.
-const NEAR: usize = 4;
+/// Entries of the small table: at first, and at most.
+const FRONT: [usize; 2] = [1 << 8, 1 << 14];
 /// Entry without content.
 const FREE: u64 = u64::MAX;
 /// No owner yet.
@@ -132,11 +129,12 @@ pub struct GroupCount {
 
 /// The table.
 pub struct Footprints {
-    /// Open addressing; at most half of the places are in use.
-    table: Vec<Place>,
+    /// Pairs of places; of two the first was used last.
+    front: Vec<Place>,
     shift: u32,
-    used: usize,
-    runs: Runs,
+    /// Places that had to leave since the small table grew.
+    left: usize,
+    partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
     /// Group and address space of each owner.
@@ -156,10 +154,10 @@ impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
         Footprints {
-            table: vec![Place::FREE; SIZES[0]],
-            shift: shift_of(SIZES[0]),
-            used: 0,
-            runs: Runs::new(budget),
+            front: vec![Place::FREE; FRONT[0]],
+            shift: shift_of(FRONT[0]),
+            left: 0,
+            partitions: Partitions::new(budget),
             odd: HashMap::new(),
             owners: Vec::new(),
             owner_of: Vec::new(),
@@ -174,48 +172,36 @@ impl Footprints {
             self.owner_of.resize(space + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
-        let mut some = [[0u64; TOGETHER]; 2];
-        let [mut now, mut next] = some.each_mut();
-        let part = |from: usize| rows.slice(from..from + TOGETHER);
-        self.fetch(&part(0), &mut owner_of, space as u32, now);
-        for from in (0..rows.len()).step_by(TOGETHER) {
-            // What comes next is fetched while these are counted.
-            self.fetch(&part(from + TOGETHER), &mut owner_of, space as u32, next);
-            self.count(&part(from), now);
-            std::mem::swap(&mut now, &mut next);
+        let len = rows.len();
+        let mut from = 0;
+        while from < len {
+            let to = (from + TOGETHER).min(len);
+            self.add_some(&rows.slice(from..to), &mut owner_of, space as u32);
+            from = to;
         }
         self.owner_of[space] = owner_of;
     }
 
-    /// Finds the owners of at most [`TOGETHER`] rows, and fetches their places.
+    /// Adds at most [`TOGETHER`] rows.
     #[inline(always)]
-    fn fetch(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32, owners: &mut [u64; TOGETHER]) {
+    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
         let len = rows.len().min(TOGETHER);
-        let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
+        let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
+        let mut owners = [0u32; TOGETHER];
         for i in 0..len {
             let group = group[i] as usize;
             let owner = match owner_of.get(group) {
                 Some(&owner) if owner != NOBODY => owner,
                 _ => self.new_owner(owner_of, group as u32, space),
             };
-            owners[i] = u64::from(owner);
+            owners[i] = owner;
             let count = &mut self.counts[group];
             count.rows += 1;
             count.implied += u64::from(implied[i]);
-            crate::prefetch(&self.table[self.home(pack(address[i] / 64, owner))]);
-        }
-    }
-
-    /// Counts rows whose owners are known.
-    #[inline(always)]
-    fn count(&mut self, rows: &Rows<'_>, owners: &[u64; TOGETHER]) {
-        let len = rows.len().min(TOGETHER);
-        let (address, size) = (&rows.address[..len], &rows.size[..len]);
-        if (self.used + len) * 2 > self.table.len() {
-            self.grow();
+            crate::prefetch(&self.front[self.pair(pack(address[i] / 64, owner))]);
         }
         for i in 0..len {
-            let (at, bytes, owner) = (address[i], size[i].max(1), owners[i] as u32);
+            let (at, bytes, owner) = (address[i], size[i].max(1), owners[i]);
             let offset = (at % 64) as u32;
             let inside = (64 - offset).min(bytes);
             let maps = Maps { seen: 1 << offset, twice: 0, bytes: (u64::MAX >> (64 - inside)) << offset };
@@ -248,65 +234,65 @@ impl Footprints {
         let end = at.saturating_add(u64::from(bytes) - 1);
         for line in at / 64 + 1..=end / 64 {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
-            // Beside these there must be room for the other rows that came together.
-            if (self.used + TOGETHER) * 2 > self.table.len() {
-                self.grow();
-            }
             self.put(line, owner, &Maps { bytes: u64::MAX >> (64 - inside), ..Maps::default() });
         }
     }
 
-    /// Where a key should be. Four lines that follow each other have four places that do, in an order of their own, so that
-    /// not all those places are taken that a stride leads to.
+    /// The first of the two places of a key in the small table.
     #[inline(always)]
-    fn home(&self, key: u64) -> usize {
-        let owner = key & ((1 << OWNER_BITS) - 1);
-        let hash = spread(key >> (OWNER_BITS + 2) << OWNER_BITS | owner);
-        ((hash >> self.shift) as usize & !(NEAR - 1) | ((hash >> 8 ^ key >> OWNER_BITS) as usize & (NEAR - 1))) & (self.table.len() - 1)
+    fn pair(&self, key: u64) -> usize {
+        (spread(key) >> self.shift) as usize * 2 & (self.front.len() - 1)
     }
 
-    /// Merges into the table, in which there is room.
+    /// Merges into the small table; what has to make room moves to its partition.
     #[inline(always)]
     fn put(&mut self, line: u64, owner: u32, maps: &Maps) {
         if !fits(line, owner) {
             return self.put_odd(line, owner, maps);
         }
         let key = pack(line, owner);
-        let mask = self.table.len() - 1;
-        let mut at = self.home(key);
-        loop {
-            let place = &mut self.table[at];
-            if place.key == key {
-                return place.maps.merge(maps);
-            }
-            if place.key == FREE {
-                *place = Place { key, maps: *maps };
-                self.used += 1;
-                return;
-            }
-            at = (at + NEAR) & mask;
+        let at = self.pair(key);
+        let Some([first, second]) = self.front.get_mut(at..at + 2) else { return };
+        if first.key == key {
+            return first.maps.merge(maps);
+        }
+        let mut new = Place { key, maps: *maps };
+        if second.key == key {
+            new.maps = second.maps;
+            new.maps.merge(maps);
+            *second = *first;
+            *first = new;
+            return;
+        }
+        let old = std::mem::replace(second, *first);
+        *first = new;
+        if old.key != FREE {
+            self.leave(&old);
         }
     }
 
-    /// Makes the table larger; or empties it into a file, if there is no memory for a larger one.
+    /// A place moves to its partition.
+    #[inline(always)]
+    fn leave(&mut self, old: &Place) {
+        self.partitions.push(old);
+        self.left += 1;
+        if self.left > self.front.len() && self.front.len() < FRONT[1] {
+            self.grow();
+        }
+    }
+
+    /// Makes the small table larger: little data shall not pay for a large one.
     #[cold]
     fn grow(&mut self) {
-        let size = self.table.len() * if self.table.len() < LARGE { 4 } else { 2 };
-        if size > SIZES[1] && !self.runs.ask(size) && self.runs.spill(&self.table) {
-            self.table.fill(Place::FREE);
-            self.used = 0;
-            return;
-        }
-        let old = std::mem::replace(&mut self.table, crate::large_vec(Place::FREE, size));
+        let size = self.front.len() * 4;
+        let old = std::mem::replace(&mut self.front, vec![Place::FREE; size]);
         self.shift = shift_of(size);
-        let mask = size - 1;
-        // The places of a small table come in the order of their hashes, so those of the large one are written in order.
+        self.left = 0;
+        // There is room: each two places become eight.
         for place in old.iter().filter(|p| p.key != FREE) {
-            let mut at = self.home(place.key);
-            while self.table[at].key != FREE {
-                at = (at + NEAR) & mask;
-            }
-            self.table[at] = *place;
+            let at = self.pair(place.key);
+            let at = if self.front[at].key == FREE { at } else { at + 1 };
+            self.front[at] = *place;
         }
     }
 
@@ -316,13 +302,27 @@ impl Footprints {
         self.odd.entry(Key { space, line, group }).or_default().merge(maps);
     }
 
+    /// Moves everything from the small table to the partitions.
+    fn flush(&mut self) {
+        for place in std::mem::take(&mut self.front) {
+            if place.key != FREE {
+                self.partitions.push(&place);
+            }
+        }
+    }
+
+    /// The entries of a table that nothing has left yet, if so.
+    fn small(&self) -> Option<impl Iterator<Item = &Place>> {
+        self.partitions.is_empty().then(|| self.front.iter().filter(|p| p.key != FREE))
+    }
+
     /// Counts by group; groups behind the end have none.
     pub fn counts(&self) -> &[GroupCount] {
         &self.counts
     }
 }
 
-/// By how much a hash is shifted to give a place in a table of `size`.
+/// By how much a hash is shifted to give a pair of places in a table of `size`.
 fn shift_of(size: usize) -> u32 {
-    64 - size.trailing_zeros()
+    64 - (size / 2).trailing_zeros()
 }

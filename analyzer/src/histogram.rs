@@ -51,6 +51,7 @@ impl Histogram {
     }
 
     /// Counts a value several times.
+    #[inline(always)]
     pub fn add_many(&mut self, value: u64, times: u64) {
         let at = bin(value);
         match self.counts.get_mut(at) {

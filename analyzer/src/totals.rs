@@ -386,33 +386,30 @@ struct Sink<'a, E> {
     extra: E,
 }
 
-impl<E> Sink<'_, E> {
+impl<E: Extra> ReuseSink for Sink<'_, E> {
+    fn first(&mut self, row: u64, block: u64, tag: u32) {
+        self.touch(row, block, tag, true, 0, 0);
+    }
+
+    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
+        self.touch(row, block, tag, false, distance, interval);
+    }
+
+    /// Nobody can foresee which touches are the first: there is no branch on it.
     #[inline(always)]
-    fn group(&mut self, tag: u32) -> &mut Scratch {
+    fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
+        let again = u64::from(!first);
+        let (distance, interval) = if first { (0, 0) } else { (distance, interval) };
+        let one = GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval };
         let scratch = &mut self.groups[tag as usize];
         if scratch.reuse.reuses + scratch.reuse.firsts == 0 {
             self.touched.push(tag);
         }
-        scratch
-    }
-}
-
-impl<E: Extra> ReuseSink for Sink<'_, E> {
-    #[inline(always)]
-    fn first(&mut self, row: u64, block: u64, tag: u32) {
-        self.group(tag).reuse.firsts += 1;
-        self.extra.touch(row, block, tag, &GroupReuse { firsts: 1, ..GroupReuse::default() });
-    }
-
-    #[inline(always)]
-    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
-        let one = GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval };
-        let scratch = self.group(tag);
         scratch.reuse.merge(&one);
-        scratch.distances.add(distance);
-        self.intervals.add(interval);
+        scratch.distances.add_many(distance, again);
+        self.intervals.add_many(interval, again);
         let level = crate::windows::level(row, row.wrapping_sub(interval));
-        self.levels.add(level, 0, 1);
+        self.levels.add(level, 0, again);
         self.levels.add(level, 1, distance);
         self.extra.touch(row, block, tag, &one);
     }

@@ -31,6 +31,7 @@ mod rank;
 pub mod rdx;
 pub mod reuse;
 pub mod scale_tree;
+mod short;
 pub mod time_to_stack;
 
 pub(crate) use memory::{large_vec, prefetch};

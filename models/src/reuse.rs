@@ -12,12 +12,15 @@
 //! per block) are renumbered; slots are four times the blocks, so this is rare. The table's
 //! lines are fetched ahead of use, because outside the cache only prefetched accesses are affordable.
 //! Starting over costs nothing: entries carry the number of their access, and older ones than the
-//! sample's start count as free.
+//! sample's start count as free. Samples begin in [`crate::short`], which is faster as long as they are short.
 
 use crate::rank::Rank;
+use crate::short::{SLOTS, Short};
 
 /// Accesses between the prefetch of a table line and its use.
 const AHEAD: usize = 24;
+/// Accesses of which the sink is told together.
+const TOGETHER: usize = 64;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
 /// Smallest number of table entries.
@@ -30,6 +33,11 @@ pub trait ReuseSink {
     fn first(&mut self, row: u64, block: u64, tag: u32);
     /// Access `row` touches `block` again: distance and interval as defined above.
     fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64);
+    /// Either of the two; distance and interval of a first touch mean nothing. For sinks that count without branches.
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
+        if first { self.first(row, block, tag) } else { self.reuse(row, block, tag, distance, interval) }
+    }
     /// All blocks of access `row` are done.
     fn done(&mut self, row: u64, tag: u32);
 }
@@ -42,9 +50,20 @@ struct Entry {
     tick: u32,
 }
 
+/// What the sink is to be told of a touch.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    first: bool,
+    distance: u32,
+    interval: u64,
+}
+
 /// The state between accesses of one sample. Reusable: [`ReuseEngine::begin`] starts the next sample.
 pub struct ReuseEngine {
     shift: u32,
+    short: Short,
+    /// The sample is still in `short`, and nothing of it is here.
+    is_short: bool,
     table: Vec<Entry>,
     table_shift: u32,
     used: usize,
@@ -72,12 +91,14 @@ pub fn spread(key: u64) -> u64 {
 impl ReuseEngine {
     /// An engine for blocks of `1 << shift` bytes.
     pub fn new(shift: u32) -> ReuseEngine {
-        ReuseEngine::with_horizon(shift, 1 << 30)
+        ReuseEngine::with_limits(shift, 1 << 30, SLOTS)
     }
 
-    fn with_horizon(shift: u32, horizon: u64) -> ReuseEngine {
+    fn with_limits(shift: u32, horizon: u64, short: usize) -> ReuseEngine {
         ReuseEngine {
             shift: shift.min(63),
+            short: Short::new(shift.min(63), short),
+            is_short: true,
             table: vec![Entry { block: 0, slot: 0, tick: 0 }; MIN_TABLE],
             table_shift: 64 - MIN_TABLE.trailing_zeros(),
             used: 0,
@@ -96,6 +117,11 @@ impl ReuseEngine {
 
     /// Starts a sample: nothing has been touched yet.
     pub fn begin(&mut self) {
+        self.short.begin();
+        self.begin = self.tick;
+        if std::mem::replace(&mut self.is_short, true) {
+            return;
+        }
         self.rank.reset(self.next_slot as usize);
         if self.table.len() > MIN_TABLE && self.used * 32 < self.table.len() {
             // A large sample has gone by; small ones shall stay in the cache.
@@ -108,17 +134,39 @@ impl ReuseEngine {
         self.next_slot = 0;
         self.used = 0;
         self.ancient.clear();
-        self.begin = self.tick;
-        self.swept = self.tick;
+    }
+
+    /// Takes over from the short sample.
+    #[cold]
+    fn lengthen(&mut self) {
+        self.is_short = false;
+        self.swept = self.begin;
         if self.tick - self.cleared >= self.horizon / 2 {
-            self.table.fill(Entry { block: 0, slot: 0, tick: (self.tick as u32).wrapping_sub(1) });
-            self.cleared = self.tick;
+            self.table.fill(Entry { block: 0, slot: 0, tick: (self.begin as u32).wrapping_sub(1) });
+            self.cleared = self.begin;
+        }
+        let lines = self.short.lines().to_vec();
+        // Slots are handed out without holes; those that are no longer anybody's last are taken back.
+        let mut marked = vec![false; self.short.used() as usize];
+        lines.iter().for_each(|l| marked[l.slot as usize] = true);
+        self.reserve(marked.len().max(lines.len()));
+        (0..marked.len() as u32).for_each(|slot| self.rank.append(slot));
+        (0..marked.len() as u32).filter(|&slot| !marked[slot as usize]).for_each(|slot| self.rank.clear(slot));
+        self.next_slot = marked.len() as u32;
+        if lines.iter().any(|l| l.slot != l.end) {
+            self.joined = vec![0; self.rank.capacity() / 64];
+            lines.iter().for_each(|l| (l.slot..l.end).for_each(|slot| self.set_joined(slot.into(), true)));
+        }
+        for line in lines {
+            let (at, _) = self.find(line.block);
+            self.table[at] = Entry { block: line.block, slot: line.slot.into(), tick: (self.begin + u64::from(line.row)) as u32 };
+            self.used += 1;
         }
     }
 
     /// Number of distinct blocks touched in this sample.
     pub fn blocks(&self) -> u64 {
-        u64::from(self.rank.live())
+        if self.is_short { self.short.blocks() } else { u64::from(self.rank.live()) }
     }
 
     /// Feeds accesses in order. The slices have one element per access; `size` 0 counts as 1.
@@ -145,25 +193,56 @@ impl ReuseEngine {
     #[inline(always)]
     fn run_any<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         let len = address.len().min(size.len()).min(tag.len());
-        let (address, size, tag) = (&address[..len], &size[..len], &tag[..len]);
+        let (mut address, mut size, mut tag) = (&address[..len], &size[..len], &tag[..len]);
+        if self.is_short {
+            let done = self.short.run(address, size, tag, sink);
+            self.tick += done as u64;
+            if done == len {
+                return;
+            }
+            self.lengthen();
+            (address, size, tag) = (&address[done..], &size[done..], &tag[done..]);
+        }
+        let len = address.len();
         let far = self.table.len() > 1 << 14;
-        for i in 0..len {
-            if let Some(&ahead) = address.get(i + AHEAD) {
-                self.prefetch(ahead >> self.shift);
+        let mut told = [Told::default(); TOGETHER];
+        let mut from = 0;
+        while from < len {
+            // Rows up to the next that touches several blocks; the sink is told of all of them at once, so that what it takes from memory
+            // is not waited for one by one.
+            let mut rows = 0;
+            let mut wide = None;
+            for (i, told) in (from..len).zip(&mut told) {
+                if let Some(&ahead) = address.get(i + AHEAD) {
+                    self.prefetch(ahead >> self.shift);
+                }
+                if far && let Some(&ahead) = address.get(i + AHEAD / 2) {
+                    self.prefetch_slot(ahead >> self.shift);
+                }
+                let first = address[i] >> self.shift;
+                let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
+                if first != last {
+                    wide = Some((first, last));
+                    break;
+                }
+                *told = self.touch_one(first);
+                rows += 1;
+                self.tick += 1;
             }
-            if far && let Some(&ahead) = address.get(i + AHEAD / 2) {
-                self.prefetch_slot(ahead >> self.shift);
+            let row = self.tick - self.begin - rows as u64;
+            for (i, told) in told.iter().enumerate().take(rows) {
+                let (row, tag) = (row + i as u64, tag[from + i]);
+                sink.touch(row, address[from + i] >> self.shift, tag, told.first, told.distance.into(), told.interval);
+                sink.done(row, tag);
             }
-            let first = address[i] >> self.shift;
-            let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
-            let row = self.tick - self.begin;
-            if first == last {
-                self.touch_one(row, first, tag[i], sink);
-            } else {
-                self.touch_many(row, first, last, tag[i], sink);
+            from += rows;
+            if let Some((first, last)) = wide {
+                let row = self.tick - self.begin;
+                self.touch_many(row, first, last, tag[from], sink);
+                sink.done(row, tag[from]);
+                self.tick += 1;
+                from += 1;
             }
-            sink.done(row, tag[i]);
-            self.tick += 1;
         }
     }
 
@@ -221,26 +300,24 @@ impl ReuseEngine {
     }
 
     #[inline(always)]
-    fn touch_one<S: ReuseSink>(&mut self, row: u64, block: u64, tag: u32, sink: &mut S) {
+    fn touch_one(&mut self, block: u64) -> Told {
         self.reserve(1);
         let (at, found) = self.find(block);
         let slot = self.next_slot;
         self.next_slot += 1;
+        let mut told = Told { first: true, distance: 0, interval: 0 };
         if found {
             let entry = self.table[at];
             let interval = (self.tick as u32).wrapping_sub(entry.tick);
             let distance = self.rank.above(self.access_end(entry.slot), slot);
             self.rank.clear(entry.slot);
-            sink.reuse(row, block, tag, u64::from(distance), u64::from(interval));
+            told = Told { first: false, distance, interval: interval.into() };
         } else {
             self.used += 1;
-            match self.take_ancient(block) {
-                Some((old, tick)) => {
-                    let distance = self.rank.above(self.access_end(old), slot);
-                    self.rank.clear(old);
-                    sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
-                }
-                None => sink.first(row, block, tag),
+            if let Some((old, tick)) = self.take_ancient(block) {
+                let distance = self.rank.above(self.access_end(old), slot);
+                self.rank.clear(old);
+                told = Told { first: false, distance, interval: self.tick - tick };
             }
         }
         self.rank.append(slot);
@@ -248,6 +325,7 @@ impl ReuseEngine {
             self.set_joined(slot, false);
         }
         self.table[at] = Entry { block, slot, tick: self.tick as u32 };
+        told
     }
 
     #[inline(always)]
@@ -577,8 +655,10 @@ pub(crate) mod tests {
             accesses in prop::collection::vec((0u64..4096, prop_oneof![9 => 1u32..9, 1 => 0u32..200]), 0..100),
             shift in prop_oneof![Just(6u32), Just(0), Just(3), Just(12)],
             cuts in 0usize..4,
+            // A short sample, one that does not stay short, one that is never short.
+            short in prop_oneof![Just(SLOTS), 1usize..120, Just(0)],
         ) {
-            let mut engine = ReuseEngine::new(shift);
+            let mut engine = ReuseEngine::with_limits(shift, 1 << 30, short);
             prop_assert_eq!(measured(&mut engine, &accesses, cuts), by_definition(&accesses, shift));
             // Once more on the used engine.
             prop_assert_eq!(measured(&mut engine, &accesses, 0), by_definition(&accesses, shift));
@@ -591,7 +671,7 @@ pub(crate) mod tests {
 
         #[test]
         fn agrees_across_compactions(
-            seed: u64, blocks in 1u64..1500, long in prop::collection::vec(0usize..9000, 0..6),
+            seed: u64, blocks in 1u64..1500, long in prop::collection::vec(0usize..9000, 0..6), short in 0usize..SLOTS + 1,
         ) {
             let mut state = seed;
             let mut accesses: Vec<(u64, u32)> = (0..9000).map(|_| {
@@ -601,7 +681,7 @@ pub(crate) mod tests {
             for at in long {
                 accesses[at].1 = 1000;
             }
-            let told = measured(&mut ReuseEngine::new(6), &accesses, 1);
+            let told = measured(&mut ReuseEngine::with_limits(6, 1 << 30, short), &accesses, 1);
             // The definition is quadratic: an LRU stack gives the distances as well.
             let mut stack: Vec<(u64, u64)> = Vec::new();
             let mut told = told.into_iter();
@@ -630,7 +710,7 @@ pub(crate) mod tests {
             accesses in prop::collection::vec((0u64..1500, 1u32..80), 0..400),
             horizon in 4u64..64,
         ) {
-            let mut engine = ReuseEngine::with_horizon(6, horizon);
+            let mut engine = ReuseEngine::with_limits(6, horizon, 0);
             for _ in 0..2 {
                 prop_assert_eq!(measured(&mut engine, &accesses, 2), by_definition(&accesses, 6));
             }

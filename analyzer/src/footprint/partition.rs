@@ -1,6 +1,6 @@
-//! Entries that left a table: dealt to partitions by page, in a file if memory is short.
+//! Entries outside of the small table: appended by page, merged now and then, in a file if memory is short.
 
-use super::{FREE, Maps, OWNER_BITS, Place, SIZES};
+use super::{Maps, OWNER_BITS, Place};
 use crate::reuse::spread;
 use std::fs::File;
 use std::io::Write;
@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of partitions.
-pub(super) const PARTITIONS: usize = 64;
+pub(super) const PARTITIONS: usize = 128;
+/// Entries that are appended to a partition before they are merged, at least.
+const RUN: usize = 1 << 11;
 /// Bytes of an entry in a file.
 const STORED: usize = 32;
 
-/// How many places all tables together may have.
+/// How many entries may be in memory, by all tables together.
 #[derive(Debug)]
 pub struct Budget {
     most: usize,
@@ -52,16 +54,6 @@ pub(super) fn partition_of(line: u64) -> usize {
     (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// Deals the entries of a table to partitions, in no order inside of them.
-pub(super) fn deal(table: &[Place]) -> Vec<Vec<Place>> {
-    let used = || table.iter().filter(|p| p.key != FREE);
-    let mut sizes = [0usize; PARTITIONS];
-    used().for_each(|p| sizes[partition_of(p.key >> OWNER_BITS)] += 1);
-    let mut all: Vec<Vec<Place>> = sizes.iter().map(|&n| Vec::with_capacity(n)).collect();
-    used().for_each(|p| all[partition_of(p.key >> OWNER_BITS)].push(*p));
-    all
-}
-
 /// Entries of one partition, each key once.
 #[derive(Clone, Debug)]
 pub(super) enum Run {
@@ -95,79 +87,152 @@ impl Run {
     }
 }
 
-/// What left one table for files, and the places that the table has been granted.
-pub(super) struct Runs {
-    runs: Vec<Vec<Run>>,
-    budget: Arc<Budget>,
-    granted: usize,
+#[derive(Default)]
+struct Partition {
+    places: Vec<Place>,
+    /// How many at the beginning have different keys.
+    merged: usize,
+    runs: Vec<Run>,
 }
 
-impl Runs {
-    pub(super) fn new(budget: Arc<Budget>) -> Runs {
-        Runs { runs: Vec::new(), budget, granted: SIZES[1] }
-    }
+/// Where keys are in a list, plus one; 0 is free. One for all partitions: it stays in the cache.
+#[derive(Default)]
+struct Index(Vec<u32>);
 
-    /// Whether the table may have so many places. (While it grows, it has half as many again for a moment.)
-    pub(super) fn ask(&mut self, size: usize) -> bool {
-        let more = size.saturating_sub(self.granted);
-        let held = self.budget.held.fetch_add(more, Ordering::Relaxed);
-        if held + more > self.budget.most && !self.budget.failed() {
-            self.budget.held.fetch_sub(more, Ordering::Relaxed);
-            return false;
+impl Partition {
+    /// Merges what was appended into what has the same key. What is merged keeps its place.
+    fn compact(&mut self, Index(index): &mut Index) {
+        let size = (self.places.len() * 2).next_power_of_two().max(64);
+        if index.len() < size {
+            index.resize(size, 0);
         }
-        self.granted = size;
-        true
+        let index = &mut index[..size];
+        index.fill(0);
+        let (mask, shift) = (size - 1, 64 - size.trailing_zeros());
+        let home = |key: u64| (spread(key) >> shift) as usize & mask;
+        for (number, place) in self.places[..self.merged].iter().enumerate() {
+            let mut at = home(place.key);
+            while index[at] != 0 {
+                at = (at + 1) & mask;
+            }
+            index[at] = number as u32 + 1;
+        }
+        let mut end = self.merged;
+        for from in self.merged..self.places.len() {
+            let place = self.places[from];
+            let mut at = home(place.key);
+            loop {
+                let known = index[at] as usize;
+                if known == 0 {
+                    self.places[end] = place;
+                    end += 1;
+                    index[at] = end as u32;
+                    break;
+                }
+                let known = &mut self.places[known - 1];
+                if known.key == place.key {
+                    known.maps.merge(&place.maps);
+                    break;
+                }
+                at = (at + 1) & mask;
+            }
+        }
+        self.places.truncate(end);
+        self.merged = end;
+    }
+}
+
+/// All partitions of a table.
+pub(super) struct Partitions {
+    partitions: Vec<Partition>,
+    budget: Arc<Budget>,
+    /// Entries of all partitions that the budget knows of.
+    held: usize,
+    index: Index,
+}
+
+impl Partitions {
+    pub(super) fn new(budget: Arc<Budget>) -> Partitions {
+        Partitions { partitions: Vec::new(), budget, held: 0, index: Index::default() }
     }
 
-    /// Writes the entries of a table to a file that has no name. If that fails they have to stay.
-    pub(super) fn spill(&mut self, table: &[Place]) -> bool {
-        let spilled = self.write(table);
-        if spilled.is_err() {
+    /// Appends an entry.
+    #[inline(always)]
+    pub(super) fn push(&mut self, place: &Place) {
+        if self.partitions.is_empty() {
+            self.partitions.resize_with(PARTITIONS, Partition::default);
+        }
+        let partition = &mut self.partitions[partition_of(place.key >> OWNER_BITS)];
+        partition.places.push(*place);
+        if partition.places.len() - partition.merged >= partition.merged.max(RUN) {
+            self.settle(partition_of(place.key >> OWNER_BITS));
+        }
+    }
+
+    #[cold]
+    fn settle(&mut self, number: usize) {
+        self.partitions[number].compact(&mut self.index);
+        self.account();
+        if self.budget.held.load(Ordering::Relaxed) > self.budget.most && !self.budget.failed() && self.spill().is_err() {
             self.budget.failed.store(true, Ordering::Relaxed);
         }
-        spilled.is_ok()
     }
 
-    fn write(&mut self, table: &[Place]) -> std::io::Result<()> {
+    /// Tells the budget how many entries there are. (Before they are merged there may be as many again.)
+    fn account(&mut self) {
+        let held: usize = self.partitions.iter().map(|p| p.places.len()).sum();
+        if held >= self.held {
+            self.budget.held.fetch_add(held - self.held, Ordering::Relaxed);
+        } else {
+            self.budget.held.fetch_sub(self.held - held, Ordering::Relaxed);
+        }
+        self.held = held;
+    }
+
+    /// Writes all entries to a file that has no name. If that fails they stay.
+    fn spill(&mut self) -> std::io::Result<()> {
         let file = Arc::new(nameless()?);
         let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
         let mut at = 0u64;
         let mut runs = Vec::new();
-        for places in deal(table) {
-            for place in &places {
+        for partition in &mut self.partitions {
+            partition.compact(&mut self.index);
+            for place in &partition.places {
                 for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
                     out.write_all(&word.to_le_bytes())?;
                 }
             }
-            runs.push(Run::File(file.clone(), at, places.len()));
-            at += (places.len() * STORED) as u64;
+            runs.push(Run::File(file.clone(), at, partition.places.len()));
+            at += (partition.places.len() * STORED) as u64;
         }
         out.flush()?;
         drop(out);
-        self.runs.resize(PARTITIONS, Vec::new());
-        for (all, run) in self.runs.iter_mut().zip(runs) {
+        for (partition, run) in self.partitions.iter_mut().zip(runs) {
             self.budget.spilled.fetch_add(run.len(), Ordering::Relaxed);
             if run.len() > 0 {
-                all.push(run);
+                partition.runs.push(run);
             }
+            (partition.places, partition.merged) = (Vec::new(), 0);
         }
+        self.account();
         Ok(())
     }
 
-    /// All runs by partition, with what the table still holds.
-    pub(super) fn finish(mut self, table: &[Place]) -> Vec<Vec<Run>> {
-        let mut all = std::mem::take(&mut self.runs);
-        all.resize(PARTITIONS, Vec::new());
-        for (runs, places) in all.iter_mut().zip(deal(table)) {
-            runs.push(Run::Memory(places));
+    /// All runs, by partition; none if nothing was appended.
+    pub(super) fn finish(mut self) -> Vec<Vec<Run>> {
+        let mut all: Vec<Vec<Run>> = Vec::new();
+        for mut partition in std::mem::take(&mut self.partitions) {
+            // Equals are merged when all tables are.
+            partition.places.shrink_to_fit();
+            partition.runs.push(Run::Memory(partition.places));
+            all.push(partition.runs);
         }
         all
     }
-}
 
-impl Drop for Runs {
-    fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.granted - SIZES[1], Ordering::Relaxed);
+    /// Whether nothing was appended.
+    pub(super) fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
     }
 }
 

@@ -20,6 +20,8 @@ pub struct FootprintSet {
     owners: Vec<(u32, u32)>,
     /// By table: the place of each of its owners among all owners.
     ranks: Vec<Vec<u32>>,
+    /// There is so little that it is all in the first partition.
+    little: bool,
 }
 
 impl FootprintSet {
@@ -29,9 +31,9 @@ impl FootprintSet {
         let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
-        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new() };
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little: tables.iter().all(|t| t.small().is_some()) };
         let mut counts: Vec<GroupCount> = Vec::new();
-        for table in tables {
+        for mut table in tables {
             if counts.len() < table.counts.len() {
                 counts.resize(table.counts.len(), GroupCount::default());
             }
@@ -39,12 +41,19 @@ impl FootprintSet {
                 sum.rows += part.rows;
                 sum.implied += part.implied;
             }
-            for (key, maps) in table.odd {
+            for (key, maps) in std::mem::take(&mut table.odd) {
                 set.add(Entry { key, maps });
             }
             let rank = |owner: &(u32, u32)| set.owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
             let ranks = table.owners.iter().map(rank).collect();
-            for (into, runs) in set.runs.iter_mut().zip(table.runs.finish(&table.table)) {
+            if set.little {
+                let places = table.small().into_iter().flatten().copied().collect();
+                set.runs[0].push((set.ranks.len(), Run::Memory(places)));
+                set.ranks.push(ranks);
+                continue;
+            }
+            table.flush();
+            for (into, runs) in set.runs.iter_mut().zip(table.partitions.finish()) {
                 into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.ranks.len(), r)));
             }
             set.ranks.push(ranks);
@@ -55,7 +64,7 @@ impl FootprintSet {
     /// Adds an entry.
     pub fn add(&mut self, entry: Entry) {
         self.loose.resize(PARTITIONS, Vec::new());
-        self.loose[partition_of(entry.key.line)].push(entry);
+        self.loose[if self.little { 0 } else { partition_of(entry.key.line) }].push(entry);
     }
 
     /// The entries of a partition, each key once, sorted by address space, line, group.
