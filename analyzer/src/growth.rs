@@ -60,15 +60,12 @@ pub struct InterSample {
 
 /// For each sample its thread and its number there, in the order of the trace.
 fn order(outcome: &Outcome) -> Order {
-    let mut threads: HashMap<(u32, u32), (u32, u32)> = HashMap::new();
+    let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
     for sample in outcome.samples.iter().filter(|s| s.loads > 0) {
         let number = threads.len() as u32;
-        let (thread, next) = threads.entry((sample.process, sample.thread)).or_insert((number, 0));
-        order.entry(sample.sample).or_insert_with(|| {
-            *next += 1;
-            (*thread, *next - 1)
-        });
+        let thread = *threads.entry((sample.process, sample.thread)).or_insert(number);
+        order.add(sample.sample, thread);
     }
     order
 }
@@ -88,7 +85,7 @@ pub fn resonance(outcome: &Outcome, blocks: &Blocks) -> Option<u32> {
     let mut seen: Vec<(u32, u32)> = Vec::new();
     for at in 0..blocks.blocks.len() {
         seen.clear();
-        seen.extend(blocks.samples(at).iter().filter_map(|s| order.get(s)));
+        seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
         seen.sort_unstable();
         sightings += seen.len() as u64;
         for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0) {
@@ -163,7 +160,7 @@ fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growt
     let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
     for at in 0..pages.blocks.len() {
         sightings.clear();
-        sightings.extend(pages.samples(at).iter().filter_map(|s| order.get(s)));
+        sightings.extend(pages.samples(at).iter().filter_map(|&s| order.get(s)));
         sightings.sort_unstable();
         for of_thread in sightings.chunk_by(|a, b| a.0 == b.0) {
             first_touches += 1;

@@ -236,7 +236,7 @@ impl Partial {
         bins.into_iter().for_each(|(group, counts)| reuse.distances[group as usize] = Histogram::from_counts(counts));
         reuse.intervals = LogHistogram::from_counts(&input.column()?);
         reuse.levels = Levels::from_totals(input.groups()?);
-        let windows = WindowEngine::from_levels(Levels::from_totals(input.groups()?));
+        let windows = WindowEngine::from_levels(&Levels::from_totals(input.groups()?));
         let mut strides = Vec::new();
         for [piece, bin, count] in input.groups()? {
             strides.push((small(piece, pieces.len() as u64)?, small(bin, 2048)?, count));

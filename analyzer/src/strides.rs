@@ -70,7 +70,12 @@ pub struct Strides {
     /// Key (site and bin, plus one) and count.
     table: Vec<(u64, u64)>,
     used: usize,
+    /// Counts on their way to the table: their places are being fetched.
+    pending: Vec<(u64, u64)>,
 }
+
+/// Counts that wait for their places.
+const PENDING: usize = 64;
 
 impl Strides {
     /// Starts a sample.
@@ -122,9 +127,34 @@ impl Strides {
         }
     }
 
+    /// Puts everything into the table.
+    fn complete(&mut self) {
+        self.flush();
+        self.settle();
+    }
+
     #[inline(always)]
     fn count(&mut self, site: u32, bin: u32, times: u64) {
-        self.count_key((u64::from(site) << BIN_BITS | u64::from(bin)) + 1, times);
+        let key = (u64::from(site) << BIN_BITS | u64::from(bin)) + 1;
+        if let Some(place) = self.table.get(self.home(key)) {
+            crate::prefetch(place);
+        }
+        self.pending.push((key, times));
+        if self.pending.len() >= PENDING {
+            self.settle();
+        }
+    }
+
+    /// Puts the counts that wait into the table.
+    fn settle(&mut self) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.drain(..).for_each(|(key, times)| self.count_key(key, times));
+        self.pending = pending;
+    }
+
+    #[inline(always)]
+    fn home(&self, key: u64) -> usize {
+        (spread(key) >> 20) as usize & self.table.len().wrapping_sub(1)
     }
 
     fn count_key(&mut self, key: u64, times: u64) {
@@ -135,7 +165,7 @@ impl Strides {
             old.into_iter().filter(|e| e.0 != 0).for_each(|(key, times)| self.count_key(key, times));
         }
         let mask = self.table.len() - 1;
-        let mut at = (spread(key) >> 20) as usize & mask;
+        let mut at = self.home(key);
         loop {
             let entry = &mut self.table[at];
             if entry.0 == key {
@@ -153,13 +183,13 @@ impl Strides {
 
     /// Adds the counts of another one.
     pub fn merge(&mut self, mut other: Strides) {
-        other.flush();
+        other.complete();
         other.table.into_iter().filter(|e| e.0 != 0).for_each(|(key, times)| self.count_key(key, times));
     }
 
     /// Counts by site and bin: (site, bin, count), sorted.
     pub fn counts(&mut self) -> Vec<(u32, u32, u64)> {
-        self.flush();
+        self.complete();
         let split = |&(key, count): &(u64, u64)| (((key - 1) >> BIN_BITS) as u32, ((key - 1) & ((1 << BIN_BITS) - 1)) as u32, count);
         let mut all: Vec<(u32, u32, u64)> = self.table.iter().filter(|e| e.0 != 0).map(split).collect();
         all.sort_unstable();

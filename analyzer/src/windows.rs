@@ -17,8 +17,6 @@ use crate::rows::Rows;
 pub const MIN_LEVEL: usize = 4;
 /// Largest window of the footprint metrics: `1 << MAX_LEVEL` accesses.
 pub const MAX_LEVEL: usize = 16;
-/// "Not seen before" as a level.
-const NEVER: u8 = 31;
 const AHEAD: usize = 16;
 
 /// Bit length of `i xor p`, at least [`MIN_LEVEL`]: the smallest level at which both share a window.
@@ -49,6 +47,14 @@ impl<const N: usize> Levels<N> {
         if let Some(open) = self.open.get_mut(level) {
             open[counter] = open[counter].wrapping_add(value);
         }
+    }
+
+    /// Adds to a counter from `level` on without a branch; those above the top are never looked at.
+    #[inline(always)]
+    fn add_any(&mut self, level: usize, counter: usize, value: u64) {
+        let top = self.open.len() - 1;
+        let open = &mut self.open[level.min(top)][counter];
+        *open = open.wrapping_add(value);
     }
 
     /// Tells that the access with sample-relative number `index` is complete.
@@ -100,13 +106,20 @@ impl<const N: usize> Levels<N> {
     }
 }
 
-/// Counters per level; those for Irregular stand behind those for Strided.
+/// Counters per level, as they are stored; those for Irregular stand behind those for Strided.
 const WINDOWS: usize = 0;
 const IMPLIED: usize = 1;
 const ROWS_STR: usize = 2;
 const AGAIN: usize = 4;
 const AGAIN_STR: usize = 5;
 const SECOND: usize = 7;
+
+/// Counters while accesses come: those of a class stand by the place of the class in [`Seen::last`].
+const OPEN_ROWS: usize = 2;
+const OPEN_AGAIN: usize = 6;
+const OPEN_SECOND: usize = 10;
+/// Where the stored counters are among the open ones.
+const STORED: [usize; 8] = [WINDOWS, IMPLIED, OPEN_ROWS + 1, OPEN_ROWS + 2, OPEN_AGAIN, OPEN_AGAIN + 1, OPEN_AGAIN + 2, OPEN_SECOND];
 
 /// Sums over the whole windows of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,24 +140,38 @@ pub struct WindowSums {
     pub captures: u64,
 }
 
+/// An address of the current epoch.
 #[derive(Clone, Copy)]
-struct Entry {
+struct Seen {
     address: u64,
-    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one.
-    last: [u16; 3],
-    /// Epoch (8 bits), level of the last access to the one before (5 bits), zero, then whether there was a
-    /// Strided and an Irregular access.
-    meta: u16,
+    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one; what is not counted by class is last.
+    last: [u32; 4],
+    /// Level of the last access to the one before.
+    level: u32,
+    /// Its place in the table.
+    at: u32,
 }
+
+/// Instead of a number in an epoch: differs from all of them above the top level.
+const NEVER: u32 = 1 << 20;
+/// Place in [`Seen::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
+const PLACE: [usize; 4] = [3, 1, 2, 3];
+/// Bits of a table entry that hold the number of an address, plus one; the others hold the address, all that a user-space program
+/// on x86-64 has without five-level paging.
+const NUMBER_BITS: u32 = 17;
+/// Accesses that are looked up together.
+const TOGETHER: usize = 64;
 
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
-    table: Vec<Entry>,
+    /// Addresses and their numbers; 0 is free.
+    table: Vec<u64>,
     shift: u32,
-    used: usize,
-    epoch: u16,
+    seen: Vec<Seen>,
+    /// There are addresses that a table entry cannot tell apart.
+    odd: bool,
     index: u64,
-    levels: Levels<8>,
+    levels: Levels<16>,
 }
 
 impl Default for WindowEngine {
@@ -157,14 +184,7 @@ impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
         let size = 1usize << 11;
-        WindowEngine {
-            table: vec![Entry { address: 0, last: [0; 3], meta: 0 }; size],
-            shift: 64 - size.trailing_zeros(),
-            used: 0,
-            epoch: 1,
-            index: 0,
-            levels: Levels::new(MAX_LEVEL),
-        }
+        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), odd: false, index: 0, levels: Levels::new(MAX_LEVEL) }
     }
 
     /// Starts a sample.
@@ -174,13 +194,15 @@ impl WindowEngine {
         self.forget();
     }
 
+    /// Starts an epoch.
     fn forget(&mut self) {
-        self.used = 0;
-        self.epoch += 1;
-        if self.epoch == 256 {
-            self.epoch = 1;
-            self.table.fill(Entry { address: 0, last: [0; 3], meta: 0 });
+        if self.seen.len() * 8 < self.table.len() {
+            self.seen.iter().for_each(|s| self.table[s.at as usize] = 0);
+        } else {
+            self.table.fill(0);
         }
+        self.seen.clear();
+        self.odd = false;
     }
 
     /// Feeds load accesses in order.
@@ -207,21 +229,30 @@ impl WindowEngine {
     fn run_any(&mut self, rows: &Rows<'_>) {
         let len = rows.len();
         let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
-        for i in 0..len {
-            if let Some(&ahead) = address.get(i + AHEAD) {
-                crate::prefetch(&self.table[(spread(ahead) >> self.shift) as usize]);
-            }
-            if self.index.is_multiple_of(1 << MAX_LEVEL) && self.index != 0 {
+        let mut numbers = [0u32; TOGETHER];
+        let mut from = 0;
+        while from < len {
+            let epoch = 1 << MAX_LEVEL;
+            let left = epoch - self.index as usize % epoch;
+            if left == epoch && self.index > 0 {
                 self.forget();
             }
-            self.access(address[i], (group[i] & 3) as usize);
-            if implied[i] != 0 {
-                self.levels.add(MIN_LEVEL, IMPLIED, u64::from(implied[i]));
+            let to = len.min(from + TOGETHER.min(left));
+            for (at, number) in (from..to).zip(&mut numbers) {
+                if let Some(&ahead) = address.get(at + AHEAD) {
+                    crate::prefetch(&self.table[(spread(ahead) >> self.shift) as usize]);
+                }
+                *number = self.number(address[at]);
+                crate::prefetch(&self.seen[*number as usize]);
             }
-            if (self.index + 1).is_multiple_of(1 << MIN_LEVEL) {
-                self.close();
+            for (at, number) in (from..to).zip(numbers) {
+                self.access(number, PLACE[group[at] as usize & 3], implied[at]);
+                if (self.index + 1).is_multiple_of(1 << MIN_LEVEL) {
+                    self.close();
+                }
+                self.index += 1;
             }
-            self.index += 1;
+            from = to;
         }
     }
 
@@ -235,78 +266,86 @@ impl WindowEngine {
         }
     }
 
+    /// The number of an address; it gets one if it has none.
     #[inline(always)]
-    fn access(&mut self, address: u64, class: usize) {
-        if self.used * 2 >= self.table.len() {
+    fn number(&mut self, address: u64) -> u32 {
+        if self.seen.len() * 4 >= self.table.len() {
             self.grow();
         }
         let mask = self.table.len() - 1;
-        let now = (self.index & 0xffff) as u16;
         let mut at = (spread(address) >> self.shift) as usize & mask;
-        // Strided is 1, Irregular 2; Constant loads have no columns of their own.
-        let classed = class == 1 || class == 2;
-        if classed {
-            self.levels.add(MIN_LEVEL, ROWS_STR + class - 1, 1);
-        }
-        let bit = if classed { 4u16 >> class } else { 0 };
         loop {
-            let entry = &mut self.table[at];
-            if entry.meta >> 8 != self.epoch {
-                *entry = Entry { address, last: [now; 3], meta: self.epoch << 8 | u16::from(NEVER) << 3 | bit };
-                self.used += 1;
-                return;
+            let entry = self.table[at];
+            if entry == 0 {
+                let number = self.seen.len() as u32;
+                self.odd |= address >> (64 - NUMBER_BITS) != 0;
+                self.table[at] = address << NUMBER_BITS | u64::from(number + 1);
+                self.seen.push(Seen { address, last: [NEVER; 4], level: 0, at: at as u32 });
+                return number;
             }
-            if entry.address == address {
-                let reuse = level(u64::from(now), u64::from(entry.last[0]));
-                let before = (entry.meta >> 3 & 31) as usize;
-                self.levels.add(reuse, AGAIN, 1);
-                if reuse < before {
-                    self.levels.add(reuse, SECOND, 1);
-                    self.levels.add(before, SECOND, 1u64.wrapping_neg());
+            if (entry ^ address << NUMBER_BITS) >> NUMBER_BITS == 0 {
+                let number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
+                if !self.odd && address >> (64 - NUMBER_BITS) == 0 || self.seen[number as usize].address == address {
+                    return number;
                 }
-                if classed {
-                    if entry.meta & bit != 0 {
-                        self.levels.add(level(u64::from(now), u64::from(entry.last[class])), AGAIN_STR + class - 1, 1);
-                    }
-                    entry.last[class] = now;
-                }
-                entry.last[0] = now;
-                entry.meta = self.epoch << 8 | (reuse as u16) << 3 | entry.meta & 3 | bit;
-                return;
             }
             at = (at + 1) & mask;
         }
     }
 
+    /// Nobody can foresee which addresses are new: there is no branch on it.
+    #[inline(always)]
+    fn access(&mut self, number: u32, class: usize, implied: u16) {
+        let now = (self.index & ((1 << MAX_LEVEL) - 1)) as u32;
+        let seen = &mut self.seen[number as usize];
+        let reuse = level(u64::from(now), u64::from(seen.last[0]));
+        let of_class = level(u64::from(now), u64::from(seen.last[class]));
+        let before = seen.level as usize;
+        let nearer = u64::from(reuse < before);
+        seen.last[0] = now;
+        seen.last[class] = now;
+        seen.level = reuse as u32;
+        let levels = &mut self.levels;
+        levels.add_any(reuse, OPEN_AGAIN, 1);
+        levels.add_any(reuse, OPEN_SECOND, nearer);
+        levels.add_any(before, OPEN_SECOND, nearer.wrapping_neg());
+        levels.add_any(of_class, OPEN_AGAIN + class, 1);
+        levels.add_any(MIN_LEVEL, OPEN_ROWS + class, 1);
+        levels.add_any(MIN_LEVEL, IMPLIED, u64::from(implied));
+    }
+
     #[cold]
     fn grow(&mut self) {
-        let size = self.table.len() * 2;
-        let old = std::mem::replace(&mut self.table, vec![Entry { address: 0, last: [0; 3], meta: 0 }; size]);
+        let size = self.table.len() * 4;
+        self.table = vec![0; size];
         self.shift = 64 - size.trailing_zeros();
-        for entry in old.iter().filter(|e| e.meta >> 8 == self.epoch) {
-            let mut at = (spread(entry.address) >> self.shift) as usize;
-            while self.table[at].meta >> 8 == self.epoch {
+        for (number, seen) in self.seen.iter_mut().enumerate() {
+            let mut at = (spread(seen.address) >> self.shift) as usize & (size - 1);
+            while self.table[at] != 0 {
                 at = (at + 1) & (size - 1);
             }
-            self.table[at] = *entry;
+            self.table[at] = seen.address << NUMBER_BITS | (number as u64 + 1);
+            seen.at = at as u32;
         }
     }
 
     /// The counts by level.
-    pub fn levels(&self) -> &Levels<8> {
-        &self.levels
+    pub fn levels(&self) -> Levels<8> {
+        Levels::from_totals(self.levels.totals().iter().map(|t| STORED.map(|at| t[at])).collect())
     }
 
     /// Counts that were stored before.
-    pub fn from_levels(levels: Levels<8>) -> WindowEngine {
+    pub fn from_levels(levels: &Levels<8>) -> WindowEngine {
         let mut engine = WindowEngine::new();
-        engine.levels.merge(&levels);
+        for (mine, stored) in engine.levels.totals.iter_mut().zip(levels.totals()) {
+            STORED.iter().zip(stored).for_each(|(&at, &value)| mine[at] = value);
+        }
         engine
     }
 
     /// Sums over the windows of `1 << level` accesses.
     pub fn sums(&self, level: usize) -> WindowSums {
-        let t = self.levels.total(level);
+        let t = STORED.map(|at| self.levels.total(level)[at]);
         let accesses = t[WINDOWS] << level;
         WindowSums {
             windows: t[WINDOWS],

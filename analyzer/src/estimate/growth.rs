@@ -19,8 +19,66 @@ use super::{Blocks, Design, Estimate};
 use crate::mix::Mixed;
 use std::collections::HashMap;
 
-/// For each sample its thread and its number there.
-pub type Order = HashMap<u32, (u32, u32), Mixed>;
+/// For each sample its thread (numbered from 0) and its number there.
+#[derive(Default)]
+pub struct Order {
+    /// By sample, as far as samples are numbered without large holes.
+    dense: Vec<Option<(u32, u32)>>,
+    sparse: HashMap<u32, (u32, u32), Mixed>,
+    /// Samples by thread.
+    lengths: Vec<u32>,
+    len: usize,
+}
+
+impl Order {
+    /// The thread of a sample and its number there.
+    #[inline(always)]
+    pub fn get(&self, sample: u32) -> Option<(u32, u32)> {
+        match self.dense.get(sample as usize) {
+            Some(place) => *place,
+            None => self.sparse.get(&sample).copied(),
+        }
+    }
+
+    /// Adds the next sample of a thread, if it is not known yet.
+    pub fn add(&mut self, sample: u32, thread: u32) {
+        if self.get(sample).is_some() {
+            return;
+        }
+        if self.lengths.len() <= thread as usize {
+            self.lengths.resize(thread as usize + 1, 0);
+        }
+        let number = &mut self.lengths[thread as usize];
+        let place = (thread, *number);
+        *number += 1;
+        self.len += 1;
+        let at = sample as usize;
+        // What is in one part must not be hidden by the other.
+        if at < self.dense.len() {
+            self.dense[at] = Some(place);
+        } else if self.sparse.is_empty() && at < self.len * 4 + 1024 {
+            self.dense.resize(at + 1, None);
+            self.dense[at] = Some(place);
+        } else {
+            self.sparse.insert(sample, place);
+        }
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of samples of each thread.
+    pub fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+}
 
 /// Blocks of a stratum that were seen by so many times as many samples are another stratum.
 const OFTEN: u32 = 8;
@@ -125,12 +183,8 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
 /// Makes the curve. `inside`: exact means of windows inside samples, ascending; `order`: for each sample its thread and its number there;
 /// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`super::footprint()`].
 pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
-    let mut lengths: HashMap<u32, u32> = HashMap::new();
-    for &(thread, number) in order.values() {
-        let length = lengths.entry(thread).or_default();
-        *length = (*length).max(number + 1);
-    }
-    let longest = lengths.values().copied().max().unwrap_or(0);
+    let lengths = order.lengths();
+    let longest = lengths.iter().copied().max().unwrap_or(0);
     // What is unseen, by the strata of the estimator.
     let list = &blocks.blocks;
     let mut unseen = vec![0.0; list.len()];
@@ -166,25 +220,30 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         from = end;
     }
     for group in groups {
-        let mut touched: Vec<(u32, u32)> = group.iter().flat_map(|&at| blocks.samples(at)).filter_map(|s| order.get(s)).copied().collect();
+        let mut touched: Vec<u64> = Vec::new();
+        for &at in &group {
+            let place = |(thread, number): (u32, u32)| u64::from(thread) << 32 | u64::from(number);
+            touched.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)).map(place));
+        }
         let sightings = touched.len() as f64;
         touched.sort_unstable();
         touched.dedup();
+        let per_sample = sightings * scale / touched.len().max(1) as f64;
+        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
+        let mut windows: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
         let active = (0..32).map(|e| 1u32 << e).take_while(|&m| m <= longest).map(|m| {
-            // Windows of m samples from the start of each thread; a last, incomplete one does not count.
-            let windows: u32 = lengths.values().map(|l| l / m).sum();
-            let inside = touched.iter().filter(|t| t.1 / m < lengths[&t.0] / m).map(|t| (t.0, t.1 / m));
-            let mut count = 0u32;
-            let mut last = None;
-            for window in inside {
-                count += u32::from(last != Some(window));
-                last = Some(window);
+            if m > 1 {
+                windows.iter_mut().for_each(|w| w.1 /= 2);
+                windows.dedup();
             }
-            f64::from(count) / f64::from(windows.max(1))
+            // A last, incomplete one does not count.
+            let all: u32 = lengths.iter().map(|l| l / m).sum();
+            let count = windows.iter().filter(|w| w.1 < lengths[w.0 as usize] / m).count();
+            count as f64 / f64::from(all.max(1))
         });
         curve.strata.push(Stratum {
             whole: (group.len() as f64 + group.iter().map(|&at| unseen[at]).sum::<f64>()) * scale,
-            per_sample: sightings * scale / touched.len().max(1) as f64,
+            per_sample,
             irregular: group.iter().filter(|&&at| list[at].irregular).count() as f64 / group.len() as f64,
             active: active.collect(),
         });
@@ -241,7 +300,7 @@ mod tests {
                 let address = &part[from..from + window];
                 let group: Vec<u32> = address.iter().map(|a| 1 + (a >> 40) as u32).collect();
                 incidence.add(&Rows { address, size: &vec![8; window], group: &group, implied: &vec![0; window] }, 0, sample as u32);
-                order.insert(sample as u32, (0, sample as u32));
+                order.add(sample as u32, 0);
             }
             let incidence = Incidence::fold(vec![incidence]);
             let blocks = Blocks::new(&incidence, 0, |_| true);
