@@ -3,7 +3,8 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::{Random, Row, manifest, sidecar, write_part};
+use common::{Random, Row, manifest, sidecar, write_plain_part};
+use parquet::basic::Compression;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -54,7 +55,7 @@ fn main() {
             implied_const: (i % 3 == 0) as u16,
         });
         if part.len() == part_rows || i + 1 == rows {
-            write_part(&folder.join(format!("samples/part-{number:05}.parquet")), &part, 1 << 20);
+            write_plain_part(&folder.join(format!("samples/part-{number:05}.parquet")), &part, 1 << 20, Compression::LZ4_RAW);
             number += 1;
             part.clear();
         }

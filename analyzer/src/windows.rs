@@ -114,12 +114,13 @@ const AGAIN: usize = 4;
 const AGAIN_STR: usize = 5;
 const SECOND: usize = 7;
 
-/// Counters while accesses come: those of a class stand by the place of the class in [`Seen::last`].
+/// Counters while accesses come; behind each of these two stand those of Strided and of Irregular, in its own place what nobody asks for.
 const OPEN_ROWS: usize = 2;
-const OPEN_AGAIN: usize = 6;
-const OPEN_SECOND: usize = 10;
+const OPEN_CLASS: usize = 5;
+const OPEN_AGAIN: usize = 8;
+const OPEN_SECOND: usize = 9;
 /// Where the stored counters are among the open ones.
-const STORED: [usize; 8] = [WINDOWS, IMPLIED, OPEN_ROWS + 1, OPEN_ROWS + 2, OPEN_AGAIN, OPEN_AGAIN + 1, OPEN_AGAIN + 2, OPEN_SECOND];
+const STORED: [usize; 8] = [WINDOWS, IMPLIED, OPEN_ROWS + 1, OPEN_ROWS + 2, OPEN_AGAIN, OPEN_CLASS + 1, OPEN_CLASS + 2, OPEN_SECOND];
 
 /// Sums over the whole windows of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,22 +141,19 @@ pub struct WindowSums {
     pub captures: u64,
 }
 
-/// An address of the current epoch.
+/// The accesses to an address of the current epoch.
 #[derive(Clone, Copy)]
 struct Seen {
-    address: u64,
-    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one; what is not counted by class is last.
-    last: [u32; 4],
+    /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one.
+    last: [u32; 3],
     /// Level of the last access to the one before.
     level: u32,
-    /// Its place in the table.
-    at: u32,
 }
 
 /// Instead of a number in an epoch: differs from all of them above the top level.
 const NEVER: u32 = 1 << 20;
 /// Place in [`Seen::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
-const PLACE: [usize; 4] = [3, 1, 2, 3];
+const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// Bits of a table entry that hold the number of an address, plus one; the others hold the address, all that a user-space program
 /// on x86-64 has without five-level paging.
 const NUMBER_BITS: u32 = 17;
@@ -168,6 +166,8 @@ pub struct WindowEngine {
     table: Vec<u64>,
     shift: u32,
     seen: Vec<Seen>,
+    /// By number: the address, and its place in the table.
+    addresses: Vec<(u64, u32)>,
     /// There are addresses that a table entry cannot tell apart.
     odd: bool,
     index: u64,
@@ -184,7 +184,7 @@ impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
         let size = 1usize << 11;
-        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), odd: false, index: 0, levels: Levels::new(MAX_LEVEL) }
+        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), addresses: Vec::new(), odd: false, index: 0, levels: Levels::new(MAX_LEVEL) }
     }
 
     /// Starts a sample.
@@ -197,11 +197,12 @@ impl WindowEngine {
     /// Starts an epoch.
     fn forget(&mut self) {
         if self.seen.len() * 8 < self.table.len() {
-            self.seen.iter().for_each(|s| self.table[s.at as usize] = 0);
+            self.addresses.iter().for_each(|a| self.table[a.1 as usize] = 0);
         } else {
             self.table.fill(0);
         }
         self.seen.clear();
+        self.addresses.clear();
         self.odd = false;
     }
 
@@ -280,12 +281,13 @@ impl WindowEngine {
                 let number = self.seen.len() as u32;
                 self.odd |= address >> (64 - NUMBER_BITS) != 0;
                 self.table[at] = address << NUMBER_BITS | u64::from(number + 1);
-                self.seen.push(Seen { address, last: [NEVER; 4], level: 0, at: at as u32 });
+                self.seen.push(Seen { last: [NEVER; 3], level: 0 });
+                self.addresses.push((address, at as u32));
                 return number;
             }
             if (entry ^ address << NUMBER_BITS) >> NUMBER_BITS == 0 {
                 let number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
-                if !self.odd && address >> (64 - NUMBER_BITS) == 0 || self.seen[number as usize].address == address {
+                if !self.odd && address >> (64 - NUMBER_BITS) == 0 || self.addresses[number as usize].0 == address {
                     return number;
                 }
             }
@@ -309,7 +311,7 @@ impl WindowEngine {
         levels.add_any(reuse, OPEN_AGAIN, 1);
         levels.add_any(reuse, OPEN_SECOND, nearer);
         levels.add_any(before, OPEN_SECOND, nearer.wrapping_neg());
-        levels.add_any(of_class, OPEN_AGAIN + class, 1);
+        levels.add_any(of_class, OPEN_CLASS + class, 1);
         levels.add_any(MIN_LEVEL, OPEN_ROWS + class, 1);
         levels.add_any(MIN_LEVEL, IMPLIED, u64::from(implied));
     }
@@ -319,13 +321,13 @@ impl WindowEngine {
         let size = self.table.len() * 4;
         self.table = vec![0; size];
         self.shift = 64 - size.trailing_zeros();
-        for (number, seen) in self.seen.iter_mut().enumerate() {
-            let mut at = (spread(seen.address) >> self.shift) as usize & (size - 1);
+        for (number, (address, place)) in self.addresses.iter_mut().enumerate() {
+            let mut at = (spread(*address) >> self.shift) as usize & (size - 1);
             while self.table[at] != 0 {
                 at = (at + 1) & (size - 1);
             }
-            self.table[at] = seen.address << NUMBER_BITS | (number as u64 + 1);
-            seen.at = at as u32;
+            self.table[at] = *address << NUMBER_BITS | (number as u64 + 1);
+            *place = at as u32;
         }
     }
 

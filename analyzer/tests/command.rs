@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Row, manifest, sidecar, write_part, write_trace};
+use common::{Row, manifest, sidecar, write_part, write_plain_part, write_trace};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -67,6 +67,33 @@ fn small_trace(folder: &Path) {
     manifest.totals.records_executed = 600;
     manifest.totals.records_kept = 6;
     write_trace(folder, &manifest, &sidecar, &[small()], 1000);
+}
+
+/// Plain columns have a decoder of their own; dictionaries go through the general one.
+#[test]
+fn plain_columns_of_every_codec_say_the_same_as_dictionaries() {
+    use parquet::basic::{Compression, ZstdLevel};
+    let mut random = common::Random(5);
+    let rows: Vec<Row> = (0..40_000u64)
+        .map(|i| {
+            let site = random.below(17) as u32;
+            let address = 0x7f00_0000_0000 + random.below(1 << 22) * 3;
+            let more = Row { store: i % 7 == 0, implied_const: random.below(900) as u16, size: 1 << random.below(7), ..row(i, (i / 900) as u32, site, address) };
+            if i % 1000 == 0 { Row { address: u64::MAX - i, site: u32::MAX - 1, class: 200, module: 40_000, ..more } } else { more }
+        })
+        .collect();
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("ring", &sidecar);
+    (manifest.totals.records_executed, manifest.totals.records_kept) = (4_000_000, 40_000);
+    let folder = tempfile::tempdir().unwrap();
+    write_trace(folder.path(), &manifest, &sidecar, std::slice::from_ref(&rows), 7000);
+    let expected = json(folder.path(), &[]);
+    assert!(expected["summary"]["doubtful"]["unknown_module"].as_u64().unwrap() > 30);
+    for compression in [Compression::UNCOMPRESSED, Compression::LZ4_RAW, Compression::ZSTD(ZstdLevel::try_new(1).unwrap())] {
+        write_plain_part(&folder.path().join("samples/part-00000.parquet"), &rows, 7000, compression);
+        let found = json(folder.path(), &[]);
+        assert_eq!(difference("", &expected, &found), None, "{compression:?}");
+    }
 }
 
 #[test]

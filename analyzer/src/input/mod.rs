@@ -1,6 +1,7 @@
 //! The trace folder: opening it, reading its rows piece by piece.
 
 mod parts;
+mod plain;
 mod quiet;
 mod spill;
 pub mod weights;

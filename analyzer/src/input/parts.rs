@@ -4,8 +4,8 @@
 //! the decoder is told is checked first (types, null counts, lengths, byte ranges), and a panic in the
 //! decoder is an error of that row group alone.
 
-use super::TraceError;
 use super::quiet::quietly;
+use super::{TraceError, plain};
 use crate::code::{CLASS_STORE, CodeMap};
 use crate::engine::Source;
 use crate::rows::{Chunk, RowColumns, Run};
@@ -16,7 +16,7 @@ use polars_arrow::bitmap::Bitmap;
 use polars_arrow::datatypes::{ArrowDataType, Field};
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
-use polars_parquet::read::{BasicDecompressor, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
+use polars_parquet::read::{BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
 use rayon::prelude::*;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -194,17 +194,22 @@ impl Piece {
         })
     }
 
-    /// Decodes a column into arrays and checks lengths and nulls.
-    fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
+    /// A column and its bytes.
+    fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
         let group = &self.part.metadata.row_groups[self.group];
-        let field = self.part.fields.iter().find(|f| f.name.as_str() == name).ok_or_else(|| format!("column {name:?} is missing"))?;
         let mut found = group.columns_under_root_iter(name).ok_or_else(|| format!("column {name:?} is missing"))?;
         let column = found.next().ok_or_else(|| format!("column {name:?} is missing"))?;
         let range = column.byte_range();
         if range.start > range.end || range.end > self.part.bytes.len() as u64 {
             return Err(format!("column {name:?} lies beyond the end of the file"));
         }
-        let bytes = self.part.bytes.clone().sliced(range.start as usize..range.end as usize);
+        Ok((column, self.part.bytes.clone().sliced(range.start as usize..range.end as usize)))
+    }
+
+    /// Decodes a column into arrays and checks lengths and nulls.
+    fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
+        let field = self.part.fields.iter().find(|f| f.name.as_str() == name).ok_or_else(|| format!("column {name:?} is missing"))?;
+        let (column, bytes) = self.column(name)?;
         let pages = PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX);
         let pages = BasicDecompressor::new(pages, Vec::new());
         let kind = &column.descriptor().descriptor.primitive_type;
@@ -219,7 +224,11 @@ impl Piece {
         Ok(arrays)
     }
 
-    fn numbers<T: NativeType>(&self, name: &str) -> Result<Buffer<T>, String> {
+    fn numbers<T: NativeType + plain::Number>(&self, name: &str) -> Result<Buffer<T>, String> {
+        let (column, bytes) = self.column(name)?;
+        if let Some(values) = plain::numbers::<T>(bytes, column, self.rows()) {
+            return Ok(values.into());
+        }
         let arrays = self.arrays(name)?;
         let plain: Vec<&PrimitiveArray<T>> = arrays
             .iter()

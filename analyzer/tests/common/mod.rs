@@ -7,7 +7,7 @@ use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, S
 use mgz_annotations_schema::trace::{self, Manifest, Module};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,8 +29,17 @@ pub struct Row {
     pub implied_const: u16,
 }
 
-/// Writes one part.
+/// Writes one part, with dictionaries.
 pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
+    write_part_as(path, rows, row_group, WriterProperties::builder().set_compression(Compression::LZ4_RAW));
+}
+
+/// Writes one part as the recorder does.
+pub fn write_plain_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
+    write_part_as(path, rows, row_group, WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false));
+}
+
+fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: WriterPropertiesBuilder) {
     let schema = Arc::new(Schema::new(
         trace::COLUMNS
             .iter()
@@ -46,7 +55,7 @@ pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
             })
             .collect::<Vec<_>>(),
     ));
-    let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).set_max_row_group_row_count(Some(row_group)).build();
+    let properties = properties.set_max_row_group_row_count(Some(row_group)).build();
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).unwrap();
     for rows in rows.chunks(row_group.max(1)) {
