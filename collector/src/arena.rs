@@ -210,6 +210,12 @@ impl Arena {
         fd_path(&self.fd)
     }
 
+    /// Where the runtime's image lies in this memory.
+    pub fn image_offset(&self) -> u64 {
+        // SAFETY: written once, when the mapping was made.
+        unsafe { (*self.header()).image.offset }
+    }
+
     /// What was written into the header at the start.
     pub fn settings(&self) -> &Settings {
         &self.settings

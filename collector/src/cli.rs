@@ -17,6 +17,7 @@ Examples:
                                           the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
   mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
+  mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
   mgz-record --recover trace              finish a trace whose recorder was killed
   mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
@@ -78,6 +79,11 @@ pub struct Cli {
     /// End recording after this many seconds; the program goes on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
+
+    /// Record a process that runs already from a file that mgz-instrument has made, until it ends, --duration is over or Ctrl-C comes; the process
+    /// runs on (mode burst)
+    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "hot", "recover", "import", "heap", "no_aslr", "functions", "pt"], value_parser = clap::value_parser!(i32).range(1..))]
+    pub attach: Option<i32>,
 
     /// Count on standard error while the program runs, also where the program writes to the same terminal [default: only where it does not]
     #[arg(long)]

@@ -245,8 +245,9 @@ impl<'a> Drainer<'a> {
             Ok(()) => {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
                 let ended = matches!(header.cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
-                // Threads that were abandoned are counted there, whether or not they leave a last segment.
-                if !matches!(header.cause, cause::WHOLE | cause::RECORDER_STOPPED) && (self.arena.settings().windows() || !ended) {
+                let windows = self.arena.settings().windows();
+                // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
+                if header.cause != cause::WHOLE && (windows || !ended && header.cause != cause::RECORDER_STOPPED) {
                     *lock(&self.books).truncated.entry(cause::name(header.cause)).or_default() += 1;
                 }
             }
@@ -404,7 +405,8 @@ impl<'a> Drainer<'a> {
             queue.abandoned = true;
             threads += 1;
         }
-        if threads > 0 {
+        // Of windows, each that was cut has been counted.
+        if threads > 0 && !self.arena.settings().windows() {
             *lock(&self.books).truncated.entry(cause::name(cause::RECORDER_STOPPED)).or_default() += threads;
         }
         threads

@@ -6,6 +6,7 @@
 //! that they were cut is told.
 
 use crate::arena::{Arena, MAX_WINDOW, Row, Settings};
+use crate::attach::{self, Candidate};
 use crate::child;
 use crate::drain::{Drainer, KnownProcess, Tally};
 use crate::heap::hooks::Hook;
@@ -19,13 +20,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+mod subject;
+use subject::Subject;
 
 pub use crate::drain::ThreadSeen;
 pub use crate::note::instrumented_note;
@@ -90,6 +93,33 @@ pub enum ProgramStatus {
     Exited(i32),
     /// By this signal.
     Signaled(i32),
+    /// It was attached to, and has ended; only its parent knows how.
+    Ended,
+    /// It was attached to, and runs on.
+    RunsOn,
+}
+
+impl ProgramStatus {
+    /// The status that the recorder passes on.
+    pub fn exit_status(self) -> i32 {
+        match self {
+            ProgramStatus::Exited(code) => code,
+            ProgramStatus::Signaled(signal) => 128 + signal,
+            ProgramStatus::Ended | ProgramStatus::RunsOn => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for ProgramStatus {
+    /// As the manifest has it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ProgramStatus::Exited(code) => write!(f, "exit {code}"),
+            ProgramStatus::Signaled(signal) => write!(f, "signal {signal}"),
+            ProgramStatus::Ended => f.write_str("ended"),
+            ProgramStatus::RunsOn => f.write_str("runs on"),
+        }
+    }
 }
 
 /// A module that a traced process has loaded.
@@ -198,6 +228,9 @@ pub enum DriverError {
         /// Why.
         error: io::Error,
     },
+    /// The process cannot be attached to. Exit status 125.
+    #[error(transparent)]
+    Attach(#[from] crate::attach::Refused),
     /// The recorder itself failed. Exit status 125.
     #[error("{what}: {error}")]
     Own {
@@ -214,7 +247,7 @@ impl DriverError {
         match self {
             DriverError::NotFound { .. } => 127,
             DriverError::CannotExecute { .. } => 126,
-            DriverError::Own { .. } => 125,
+            DriverError::Attach(_) | DriverError::Own { .. } => 125,
         }
     }
 }
@@ -259,6 +292,20 @@ fn start(options: &RunOptions, image: &RuntimeImage, arena: &Arena, signals: &Si
 ///
 /// One at a time per process, since signal settings are per process.
 pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |image, arena, signals| start(options, image, arena, signals).map(Subject::Child))
+}
+
+/// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or somebody asks the recorder to end.
+/// `program` and `argv` of the options are not looked at.
+pub fn run_attached(options: &RunOptions, candidate: Candidate, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |image, arena, _| Ok(Subject::Attached(attach::attach(candidate, arena, image, options.signal)?.into())))
+}
+
+fn record(
+    options: &RunOptions,
+    on_event: &mut dyn FnMut(&Event),
+    begin: impl FnOnce(&RuntimeImage, &Arena, &Signals) -> Result<Subject, DriverError>,
+) -> Result<RunOutcome, DriverError> {
     let settings = settings(options)?;
     // First, or a limit on file sizes would be a deadly signal and not an error.
     let signals = Signals::install().map_err(own("setting up signals"))?;
@@ -272,10 +319,11 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
     drop(lifted);
     let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
-    let child = start(options, &image, &arena, &signals)?;
+    let mut subject = begin(&image, &arena, &signals)?;
+    let watcher = subject.watcher().map_err(own("watching the process"))?;
     let crew = Crew::default();
     let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
-    let over = AtomicBool::new(false);
+    let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
         let end_of_heap = Set(&over);
@@ -286,14 +334,21 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         }
         // Whatever happens below, the workers must end, or the scope waits for ever.
         let _end = EndOfShift { crew: &crew, arena: &arena };
-        let ended = wait_in_background(scope, child.id());
-        let result = session.watch(child, &ended, on_event);
+        let (sender, ended) = channel();
+        let (gone, end_of_watch) = (&left, Set(&left));
+        scope.spawn(move || {
+            watcher.wait(gone);
+            // The session may have gone already.
+            let _ = sender.send(());
+        });
+        let result = session.watch(&mut subject, &ended, on_event);
+        drop(end_of_watch);
         let wall = began.elapsed();
         let status = result.map_err(own("waiting for the program"))?;
-        session.wind_up(status.0, status.1, on_event);
+        session.wind_up(subject.id(), status, on_event);
         drop(end_of_heap);
         let heap = heap.map(|h| h.join().map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked"))));
-        Ok((status.1, wall, heap.transpose()?))
+        Ok::<_, DriverError>((status, wall, heap.transpose()?))
     })?;
     let Session { modules, mut problems, .. } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
@@ -324,7 +379,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<Run
         truncated: tally.truncated,
         problems,
         wall,
-        cpu: cpu_of_children(),
+        cpu: subject.cpu(),
         spill_done: tally.last_write.map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
         spill_bytes: tally.bytes,
         interrupted,
@@ -339,25 +394,6 @@ fn without_trigger(threads: u64) -> Option<String> {
             "{threads} threads were not sampled: the kernel refuses both perf_event_open and timers on a thread's CPU clock (a seccomp filter, perhaps, or the limit on open files; remedy: allow one of them, or record with --mode ring)"
         )
     })
-}
-
-/// A thread that says when the program has ended. It leaves the zombie, so that the process id stays valid
-/// for signals until the session takes it.
-fn wait_in_background<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, pid: u32) -> Receiver<()> {
-    let (sender, receiver) = channel();
-    scope.spawn(move || {
-        loop {
-            let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-            // SAFETY: waits for our own child; the struct lives across the call.
-            let result = unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
-            if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                break;
-            }
-        }
-        // The session may have gone already.
-        let _ = sender.send(());
-    });
-    receiver
 }
 
 /// What the coordinating thread does while the workers drain.
@@ -375,24 +411,31 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Until the program's end.
-    fn watch(&mut self, mut child: Child, ended: &Receiver<()>, on_event: &mut dyn FnMut(&Event)) -> io::Result<(u32, ProgramStatus)> {
-        let pid = child.id();
+    /// Until the program's end, or that of the recording of a process that runs on.
+    fn watch(&mut self, subject: &mut Subject, ended: &Receiver<()>, on_event: &mut dyn FnMut(&Event)) -> io::Result<ProgramStatus> {
+        let pid = subject.id();
         loop {
-            let over = match ended.recv_timeout(TICK) {
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => true,
-                Err(RecvTimeoutError::Timeout) => false,
-            };
-            if over {
-                let status = child.wait()?;
-                return Ok((pid, program_status(status)));
+            match ended.recv_timeout(TICK) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return subject.take_status(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let out_of_time = self.until.is_some_and(|until| Instant::now() >= until);
+            if let Subject::Attached(attached) = subject {
+                if out_of_time || self.signals.interrupted() {
+                    self.arena.stop();
+                    // Windows that are open now end.
+                    std::thread::sleep(TICK);
+                    return Ok(ProgramStatus::RunsOn);
+                }
+                attached.tick(&|thread| self.has_ring(thread), self.arena.settings().signal);
+                self.problems.append(&mut attached.problems);
             }
             for signal in self.signals.to_forward() {
                 // SAFETY: our own child, not yet waited for, so that the id is its own.
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
             self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.buffer);
-            if self.until.is_some_and(|until| Instant::now() >= until) {
+            if out_of_time {
                 self.until = None;
                 self.arena.stop();
             }
@@ -400,11 +443,20 @@ impl Session<'_> {
         }
     }
 
+    /// Whether a thread has claimed a slot.
+    fn has_ring(&self, thread: i32) -> bool {
+        (0..self.arena.slots_tried()).any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
+    }
+
     /// After the program's end: takes what is left, and waits a little for processes that outlive it.
     fn wind_up(&mut self, pid: u32, status: ProgramStatus, on_event: &mut dyn FnMut(&Event)) {
         let cause = match status {
-            ProgramStatus::Exited(_) => cause::END_OF_PROCESS,
+            ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
             ProgramStatus::Signaled(_) => cause::KILLED,
+            ProgramStatus::RunsOn => {
+                self.drainer.abandon(&mut self.buffer);
+                return self.report(on_event);
+            }
         };
         let known = KnownProcess { pid, ended: Some(cause) };
         let until = Instant::now() + GRACE;
@@ -446,25 +498,6 @@ impl Session<'_> {
         let (slots, bytes) = self.drainer.progress();
         let (windows, outside) = (self.arena.counter(count::WINDOWS), self.arena.counter(count::TRIGGERS_OUTSIDE));
         on_event(&Event::Progress { slots, bytes, windows, outside });
-    }
-}
-
-/// CPU time of all children of this process that have ended: one program.
-fn cpu_of_children() -> Duration {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the struct lives across the call, and zero is a valid value of it.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let time = |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
-    time(usage.ru_utime) + time(usage.ru_stime)
-}
-
-fn program_status(status: ExitStatus) -> ProgramStatus {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ProgramStatus::Exited(code),
-        (None, signal) => ProgramStatus::Signaled(signal.unwrap_or(libc::SIGKILL)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! load addresses and writes the columns that other tools read. [`record`] puts the two together.
 
 pub mod arena;
+pub mod attach;
 pub mod backend;
 pub mod child;
 pub mod cli;

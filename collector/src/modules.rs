@@ -183,7 +183,8 @@ fn closure(program: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
+/// An instrumented file with its sidecar, if it can be recorded.
+pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
     let shown = path.display();
     let no = |text: String| Err(Refusal::CannotRecord(text));
     if note.version != ABI_VERSION {

@@ -1,9 +1,10 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
+use crate::attach::Candidate;
 use crate::backend::{self, Chosen};
 use crate::cli::{Cli, Codec, Format, Mode};
 use crate::convert::{self, ConvertError};
-use crate::driver::{self, DriverError, Event, ModuleSeen, ProgramStatus, RunOptions, RunOutcome};
+use crate::driver::{self, DriverError, Event, ModuleSeen, RunOptions, RunOutcome};
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
@@ -57,13 +58,6 @@ impl From<crate::manifest::FolderError> for Failure {
     }
 }
 
-fn exit_status(status: ProgramStatus) -> i32 {
-    match status {
-        ProgramStatus::Exited(code) => code,
-        ProgramStatus::Signaled(signal) => 128 + signal,
-    }
-}
-
 fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
     match mode {
         Mode::Full => (driver::Mode::Full, "full"),
@@ -76,6 +70,9 @@ fn driver_mode(mode: Mode) -> (driver::Mode, &'static str) {
 
 /// Records a program; returns the exit status to pass on.
 pub fn record(cli: &Cli) -> Result<i32, Failure> {
+    if let Some(pid) = cli.attach {
+        return attach(cli, pid);
+    }
     let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     if cli.mode == Some(Mode::Watch) {
@@ -133,16 +130,52 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
-        return Ok(exit_status(driver::run(&options, &mut |_| {})?.status));
+        return Ok(driver::run(&options, &mut |_| {})?.status.exit_status());
     }
-    let folder = Folder::create(&cli.output, cli.force)?;
-    let _lock = folder.lock().map_err(Failure::own)?;
     let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let rate = if asked == Mode::Burst { cli.rate } else { 0.0 };
     let manifest = Manifest { backend_why: choice.why, rate, ..manifest::begin(command, mode_name, options.period, options.window) };
+    into_trace(cli, manifest, &instrumented, |on_event| driver::run(&options, on_event))
+}
+
+/// Records a process that runs already.
+fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
+    if cli.mode.is_some_and(|mode| mode != Mode::Burst) {
+        return Err(Failure::own("--attach records bursts (--mode burst): for the other modes a program must be recorded from its start"));
+    }
+    let candidate = Candidate::new(pid).map_err(Failure::own)?;
+    let options = RunOptions {
+        mode: driver::Mode::Burst,
+        period: 0,
+        window: cli.window,
+        rate: cli.rate,
+        signal: cli.signal,
+        duration: cli.duration.map(std::time::Duration::from_secs_f64),
+        spill_dir: cli.output.join(SPILL_DIR),
+        program: PathBuf::new(),
+        argv: Vec::new(),
+        no_aslr: false,
+        max_bytes: cli.max_size,
+        heap: None,
+    };
+    let why = format!("attached to process {pid}, which ran already");
+    let manifest = Manifest { backend_why: why, rate: cli.rate, ..manifest::begin(candidate.command(), "burst", 0, options.window) };
+    let instrumented = candidate.instrumented.clone();
+    into_trace(cli, manifest, &instrumented, |on_event| driver::run_attached(&options, candidate, on_event))
+}
+
+/// Makes the folder, records into it and completes it; returns the exit status to pass on.
+fn into_trace(
+    cli: &Cli,
+    manifest: Manifest,
+    instrumented: &[modules::Instrumented],
+    run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
+) -> Result<i32, Failure> {
+    let folder = Folder::create(&cli.output, cli.force)?;
+    let _lock = folder.lock().map_err(Failure::own)?;
     let mut session = Session { manifest, folder, objects: Objects::default() };
     let ticker = Ticker::new(cli.progress);
-    let started = session.start(&instrumented).and_then(|()| Ok(driver::run(&options, &mut |event| session.event(event, &ticker))?));
+    let started = session.start(instrumented).and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));
     drop(ticker);
     let outcome = match started {
         Ok(outcome) => outcome,
@@ -155,13 +188,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     session.write_objects(outcome.heap.as_ref());
     session.convert(cli);
     let written = session.finish();
-    if mode_name != "off" {
-        report(&session.manifest, &cli.output, cli.format);
-    }
+    report(&session.manifest, &cli.output, cli.format);
     if let Err(error) = written {
         eprintln!("mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`", cli.output.display(), cli.output.display());
     }
-    Ok(exit_status(outcome.status))
+    Ok(outcome.status.exit_status())
 }
 
 /// Prints the problems and the line at the end.
@@ -247,10 +278,7 @@ impl Session {
     /// Enters what the driver has counted.
     fn ended(&mut self, outcome: &RunOutcome) {
         let m = &mut self.manifest;
-        m.program_status = match outcome.status {
-            ProgramStatus::Exited(code) => format!("exit {code}"),
-            ProgramStatus::Signaled(signal) => format!("signal {signal}"),
-        };
+        m.program_status = outcome.status.to_string();
         m.wall_seconds = outcome.wall.as_secs_f64();
         m.cpu_seconds = outcome.cpu.as_secs_f64();
         m.totals.spill_bytes = outcome.spill_bytes;

@@ -21,6 +21,16 @@ pub struct Flat {
     pub text: std::ops::Range<u64>,
 }
 
+impl Flat {
+    /// The words to which the image's address is to be added: offset and value.
+    pub fn places(&self) -> Vec<(u64, u64)> {
+        let list = &self.bytes[self.relocations as usize..];
+        let number = |at: usize| u32::from_le_bytes([list[at], list[at + 1], list[at + 2], list[at + 3]]);
+        let places = (1..=number(0) as usize).map(|k| number(4 * k) as usize);
+        places.map(|at| (at as u64, u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default()))).collect()
+    }
+}
+
 /// Lays a shared object out as a loader would, with all references inside of it resolved. Weak references to symbols that it does not define are
 /// null, as they would be in a program without libraries.
 pub fn flatten(object: &[u8]) -> Result<Flat> {

@@ -51,6 +51,11 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
 
 /// Like [`run`], with bytes on standard input.
 pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) -> Result<Output> {
+    run_beside(command, input, limit, |_| {})
+}
+
+/// Like [`run_with`]; meanwhile something else is done with the process, whose id it gets. It must end soon after the process has ended.
+pub fn run_beside(command: &mut Command, input: Option<&[u8]>, limit: Duration, meanwhile: impl FnOnce(i32) + Send) -> Result<Output> {
     use std::io::{Read, Write};
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
@@ -82,6 +87,7 @@ pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) ->
             let _ = err.read_to_end(&mut bytes);
             bytes
         });
+        scope.spawn(move || meanwhile(session));
         let deadline = Instant::now() + limit;
         let mut late = false;
         let status = loop {

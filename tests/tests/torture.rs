@@ -2,7 +2,7 @@
 //! executable × stripped or not × flavours. Output and status must be those of the original: the soft flavour under `mgz-record` in `full`
 //! and `ring`, and with translated clones in `burst`, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
 //!
-//! `MGZ_FLAVOUR=burst` and `MGZ_REPEAT=100` repeat what each run does differently. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
+//! `MGZ_FLAVOUR=burst` and `MGZ_REPEAT=100` repeat what each run does differently; `MGZ_FLAVOUR=attach` runs programs bare and attaches to them at some moments. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
 //! `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some. `MGZ_KEEP` keeps the folders.
 
 use mgz_tests::ways::{self, Kind, Strip, Way};
@@ -41,11 +41,11 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
         Err(why) => return vec![format!("{what}: the original: {why}")],
     };
     for flavour in flavours() {
-        if flavour == "burst" && what.contains("static") {
+        if matches!(flavour, "burst" | "attach") && what.contains("static") {
             continue;
         }
         let out = dir.join(format!("app.{flavour}"));
-        let options: &[&str] = if flavour == "burst" { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour, "--for", "ring"] };
+        let options: &[&str] = if matches!(flavour, "burst" | "attach") { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour, "--for", "ring"] };
         let done = match outcome(tools::tool("mgz-instrument").args(options).arg("-o").arg(&out).arg(program)) {
             Ok(done) => done,
             Err(why) => {
@@ -58,6 +58,12 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
         }
         if tools::code(&done) != 0 {
             wrong.push(format!("{what} {flavour}: mgz-instrument: status {}: {}", tools::code(&done), String::from_utf8_lossy(&done.stderr)));
+            continue;
+        }
+        if flavour == "attach" {
+            for turn in 0..repetitions() {
+                wrong.extend(attached(what, &out, args, dir, &expected, turn));
+            }
             continue;
         }
         let runs: &[(&str, &[&str])] = match flavour {
@@ -95,6 +101,44 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
     wrong
 }
 
+/// Runs a program bare, and attaches to it again and again, at some moments. Returns what went wrong.
+fn attached(what: &str, program: &Path, args: &[&str], dir: &Path, expected: &Output, turn: usize) -> Option<String> {
+    let mut random = mgz_tests::inputs::Random::new(turn as u64 ^ std::process::id() as u64);
+    let (mut refused, mut times) = (None, 0);
+    let meanwhile = |pid: i32| {
+        loop {
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            let duration = format!("{}", 0.001 * (1 + random.below(30)) as f64);
+            let window = if random.below(2) == 0 { "16" } else { "1000" };
+            let mut recorder = tools::tool("mgz-record");
+            recorder.args(["--rate", "5000", "--force", "--window", window, "--duration", &duration, "--attach", &pid.to_string(), "-o"]).arg(dir.join("trace.attached"));
+            match outcome(&mut recorder) {
+                Ok(done) if tools::code(&done) == 0 => times += 1,
+                Ok(done) => {
+                    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+                    // It may end at any moment.
+                    if ["no such process", "has ended", "No such process"].iter().any(|end| why.contains(end)) {
+                        return;
+                    }
+                    // Just begun; or it waits for its child after vfork, or has stopped itself.
+                    if !["has not begun", "does not stop", "stopped", "neither its executable", "never stood still"].iter().any(|w| why.contains(w)) {
+                        refused = Some(why);
+                        return;
+                    }
+                }
+                Err(why) => {
+                    refused = Some(why);
+                    return;
+                }
+            }
+        }
+    };
+    let got = tools::run_beside(Command::new(program).args(args), None, LIMIT, meanwhile);
+    let wrong = got.and_then(|got| session::same_result("attached to", expected, &got)).err().map(|e| format!("{e:#}"));
+    println!("{what}: attached to {times} times");
+    wrong.or(refused).map(|why| format!("{what}: {why}"))
+}
+
 /// A run whose records are not in its trace was not recorded.
 fn recorded(trace: &Path) -> Result<(), String> {
     let text = std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
@@ -116,9 +160,9 @@ fn repetitions() -> usize {
 
 /// `MGZ_FLAVOUR` picks one.
 fn flavours() -> Vec<&'static str> {
-    let all = ["soft", "burst", "pt"];
     let only = std::env::var("MGZ_FLAVOUR").unwrap_or_default();
-    all.into_iter().filter(|f| only.is_empty() || *f == only).collect()
+    let usual = ["soft", "burst", "pt"].into_iter().filter(|f| only.is_empty() || *f == only);
+    usual.chain((only == "attach").then_some("attach")).collect()
 }
 
 fn torture(name: &str, args: &[&str]) {

@@ -57,7 +57,7 @@ impl Drop for Environment {
 /// The environment to pass on to a program: with the runtime if the program is instrumented.
 fn environment_for(instrumented: bool, list: Strings) -> Environment {
     let unchanged = Environment { list, memory: 0, bytes: 0 };
-    if !instrumented || process::header().is_none() || process::own_path().is_empty() {
+    if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
     let n = length(list);

@@ -21,6 +21,8 @@
 #[path = "../../../annotations-schema/src/abi.rs"]
 pub mod abi;
 pub mod ahead;
+#[cfg(not(test))]
+pub mod attach;
 pub mod code;
 pub mod context;
 pub mod heaplog;

@@ -80,9 +80,19 @@ pub fn scan() {
 
 /// Takes in the executable itself, where no C library can be asked.
 pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
-    let info = PhdrInfo { addr: bias, name: c"".as_ptr().cast(), phdr: phdr as *const ProgramHeader, phnum: phnum as u16 };
+    add_loaded(&LoadedModule { bias, phdr, phnum, name: c"".as_ptr() as u64 });
+}
+
+/// Takes in a module that somebody else has found.
+pub fn add_loaded(module: &LoadedModule) {
+    let info = PhdrInfo { addr: module.bias, name: module.name as *const u8, phdr: module.phdr as *const ProgramHeader, phnum: module.phnum as u16 };
     let mut seen = [false; MOST];
     visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
+}
+
+/// Another recorder comes, which knows no module yet.
+pub fn forget_all() {
+    LEN.store(0, Ordering::Release);
 }
 
 extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {

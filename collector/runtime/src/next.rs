@@ -1,5 +1,6 @@
 //! The C library's own versions of the functions that the runtime wraps, found when they are first needed.
 
+use crate::shared::{MAX_FUNCTIONS, name_hash};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +13,7 @@ macro_rules! weak {
         let address: usize;
         // SAFETY: reads the symbol's entry in the global offset table.
         unsafe { asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) address, options(nostack, readonly, preserves_flags)) };
-        address
+        if address == 0 { told($name.as_bytes()) } else { address }
     }};
 }
 
@@ -45,12 +46,34 @@ pub fn fail(errno: isize) -> i32 {
     -1
 }
 
+/// Where the recorder has put the runtime into a running process, nothing is linked; it has looked these up: hash of the name, address.
+static mut FUNCTIONS: [[u64; 2]; MAX_FUNCTIONS] = [[0; 2]; MAX_FUNCTIONS];
+
+/// Takes the recorder's list over.
+pub fn know(functions: &[[u64; 2]; MAX_FUNCTIONS]) {
+    // SAFETY: nothing else runs.
+    unsafe { FUNCTIONS = *functions };
+}
+
+/// The address that the recorder has given for a function, or 0.
+fn told(name: &[u8]) -> usize {
+    // SAFETY: written once before any use.
+    let list = unsafe { &*(&raw const FUNCTIONS) };
+    let hash = name_hash(name);
+    list.iter().find(|f| f[0] == hash).map_or(0, |f| f[1] as usize)
+}
+
 /// The definition of `name` (zero-terminated) that comes after this library, or 0.
 pub fn find(cache: &AtomicUsize, name: &core::ffi::CStr) -> usize {
     const RTLD_NEXT: usize = usize::MAX;
     let known = cache.load(Ordering::Relaxed);
     if known != 0 {
         return known;
+    }
+    let told = told(name.to_bytes());
+    if told != 0 {
+        cache.store(told, Ordering::Relaxed);
+        return told;
     }
     let dlsym = weak!("dlsym");
     if dlsym == 0 {

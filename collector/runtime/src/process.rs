@@ -76,6 +76,28 @@ pub unsafe fn attach(envp: *mut *mut u8) -> bool {
     if !unsafe { take_environment(envp) } {
         return false;
     }
+    map_header()
+}
+
+/// As [`attach`], in a process that runs already: the settings come from the recorder.
+///
+/// # Safety
+/// Nothing else may run.
+pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
+    // SAFETY: the caller's contract.
+    unsafe {
+        SHARED_ENTRY = *shared_entry;
+        OWN_PATH = *own_path;
+    }
+    map_header()
+}
+
+/// Whether the recorder is there and wants records; programs that are started otherwise must not be led to its files.
+pub fn is_recorded() -> bool {
+    header().is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && sys::process_exists(h.recorder))
+}
+
+fn map_header() -> bool {
     let fd = open_shared();
     if fd < 0 {
         return false;

@@ -199,6 +199,69 @@ pub struct StaticImage {
     pub text_end: u64,
 }
 
+/// What the recorder tells the runtime when it puts it into a process that runs already (`attach`).
+#[repr(C)]
+pub struct Attachment {
+    /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
+    pub shared_entry: [u8; 256],
+    /// Path of the runtime's shared object, for programs that the process executes, zero-terminated.
+    pub own_path: [u8; 256],
+    /// AT_HWCAP2.
+    pub hwcap2: u64,
+    /// AT_SYSINFO_EHDR.
+    pub vdso: u64,
+    /// Address of the loader's `r_debug`.
+    pub debug: u64,
+    /// Address of the array of [`LoadedModule`]s.
+    pub modules: u64,
+    /// Their number.
+    pub module_count: u64,
+    /// The C library's functions: [`name_hash`] and address; 0 ends the list.
+    pub functions: [[u64; 2]; MAX_FUNCTIONS],
+}
+
+/// Functions that [`Attachment::functions`] can name.
+pub const MAX_FUNCTIONS: usize = 64;
+
+/// A module of a process that runs already.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedModule {
+    /// Run-time address minus link-time address.
+    pub bias: u64,
+    /// Address of its program headers.
+    pub phdr: u64,
+    /// Their number.
+    pub phnum: u64,
+    /// Address of its path, zero-terminated.
+    pub name: u64,
+}
+
+/// What the functions of `attach` answer.
+pub mod attached {
+    /// All is set up.
+    pub const DONE: usize = 0;
+    /// The shared memory cannot be opened or mapped.
+    pub const NO_MEMORY: usize = 1;
+    /// The thread has a shadow stack.
+    pub const SHADOW_STACK: usize = 2;
+    /// The program uses `%gs`.
+    pub const GS_USED: usize = 3;
+    /// There is no room for the thread's ring.
+    pub const NO_RING: usize = 4;
+}
+
+/// FNV-1a of a function's name.
+pub const fn name_hash(name: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < name.len() {
+        hash = (hash ^ name[i] as u64).wrapping_mul(0x100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
 const _: () = assert!(core::mem::offset_of!(Header, image) == 216 && core::mem::offset_of!(Control, system_hooks) == 104, "abi::STATIC_AT, abi::GS_HOOK_BEFORE");
 
 /// Bytes before the first thread slot.

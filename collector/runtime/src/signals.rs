@@ -15,7 +15,8 @@ use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 const SIGSEGV: usize = 11;
-const SEGV_BIT: u64 = 1 << (SIGSEGV - 1);
+/// The guard page's signal.
+pub const SEGV_BIT: u64 = 1 << (SIGSEGV - 1);
 /// glibc's own two signals: programs may neither catch nor block them.
 const INTERNAL: u64 = 3 << 31;
 const EINVAL: isize = 22;
@@ -62,6 +63,38 @@ pub fn install() {
     // A blocked SIGSEGV may be inherited; the thread's view keeps it.
     if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(SEGV_BIT)), thread::current()) {
         ring.private().segv_blocked = old & SEGV_BIT != 0;
+    }
+}
+
+/// As [`install`], in a process that runs already: its handlers are wrapped as if they had been installed with the runtime in place.
+pub fn adopt() {
+    install();
+    for signal in 1..=64 {
+        let ours = signal == SIGSEGV || signal == trigger::signal();
+        let mut now = KernelAction::default();
+        // SAFETY: asks only.
+        let known = unsafe { sys::sigaction(signal, None, Some(&mut now)) } == 0;
+        if ours || !known || INTERNAL & 1 << (signal - 1) != 0 || matches!(now.handler, SIG_DFL | SIG_IGN) {
+            continue;
+        }
+        now.flags &= !SA_RESTORER;
+        change(signal as i32, Some(&now), None);
+    }
+}
+
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and remembers what it wanted.
+pub fn take_segv_back() {
+    let mut now = KernelAction::default();
+    // SAFETY: `on_segv` is a signal handler.
+    unsafe {
+        sys::sigaction(SIGSEGV, None, Some(&mut now));
+        if now.handler == on_segv as *const () as usize {
+            return;
+        }
+        thread::exclusively(&LOCK, || {
+            (&raw mut ACTIONS[SIGSEGV]).write(now);
+            sys::sigaction(SIGSEGV, Some(&segv_action()), None);
+        });
     }
 }
 
@@ -862,7 +895,9 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
         // Changed by another thread since the kernel chose this handler.
         return 0;
     }
-    hooks::settle(c);
+    if ring.is_some() {
+        hooks::settle(c);
+    }
     if let Some(ring) = ring
         && burst()
         && sys::gs() == ring.address

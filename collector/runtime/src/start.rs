@@ -84,7 +84,7 @@ pub unsafe fn begin(envp: *mut *mut u8) -> Option<Vectors> {
 }
 
 /// Whether the kernel has given this thread a shadow stack, which moved code would violate.
-fn shadow_stack() -> bool {
+pub fn shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;
     // SAFETY: writes eight bytes, or fails on kernels without shadow stacks.
@@ -100,7 +100,7 @@ extern "C" fn on_change() {
     const RT_CONSISTENT: u32 = 0;
     // SAFETY: the loader's structure lives as long as the process: version, map, brk, state.
     let state = unsafe { ((DEBUG.load(Ordering::Relaxed) + 24) as *const u32).read_volatile() };
-    if state == RT_CONSISTENT && thread::current().is_some() {
+    if state == RT_CONSISTENT && (thread::current().is_some() || crate::attach::is_attached()) {
         modules::scan();
     }
 }
@@ -131,14 +131,21 @@ fn hook_loader(phdr: u64, phnum: u64) {
     while word(entry) != 0 && word(entry) != DT_DEBUG {
         entry += 16;
     }
-    let debug = word(entry + 8);
-    if word(entry) != DT_DEBUG || debug == 0 {
+    if word(entry) == DT_DEBUG {
+        hook(word(entry + 8));
+    }
+}
+
+/// As [`hook_loader`], where the loader's `r_debug` is known.
+pub fn hook(debug: u64) {
+    if debug == 0 {
         return;
     }
     DEBUG.store(debug as usize, Ordering::Relaxed);
-    let hook = word(debug + 16) as usize;
-    if hook != 0 {
-        patch_empty(hook);
+    // SAFETY: version, list of modules, address of the empty function.
+    let empty = unsafe { ((debug + 16) as *const u64).read_unaligned() } as usize;
+    if empty != 0 {
+        patch_empty(empty);
     }
 }
 

@@ -65,6 +65,8 @@ const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
 const LOOKS: usize = 64;
 static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
+/// Reservations before this one were made for another recorder, whose rings had another size.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
 /// Longest sleep before a lock is looked at again, nanoseconds.
@@ -172,6 +174,10 @@ pub fn current() -> Option<Ring> {
     // A vfork child shares its parent's memory, and has the spare page.
     if gs == ring.address {
         adopt_after_fork(ring);
+        if crate::attach::is_attached() && ring.control().tid != sys::gettid() {
+            // A thread that no wrapper has seen has the `%gs` base of its creator.
+            return None;
+        }
     }
     Some(ring)
 }
@@ -188,6 +194,7 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
         entry.store(0, Ordering::Relaxed);
     }
     RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    FIRST.store(0, Ordering::Relaxed);
     NEXT_LOOK.store(0, Ordering::Relaxed);
     let Some(header) = process::header() else { return true };
     if !claim(header, ring) {
@@ -212,6 +219,7 @@ pub fn forget_parents(gs: usize) {
         entry.store(0, Ordering::Relaxed);
     }
     RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    FIRST.store(0, Ordering::Relaxed);
     NEXT_LOOK.store(0, Ordering::Relaxed);
     private_page(ring);
     ring.control().pid = pid;
@@ -271,10 +279,11 @@ fn install_signal_stack(ring: Ring) {
 fn reuse(header: &Header, looks: usize) -> Option<Ring> {
     let pid = sys::getpid();
     for _ in 0..looks {
-        let mut at = NEXT_LOOK.fetch_add(1, Ordering::Relaxed) % MAX_RESERVATIONS;
+        let first = FIRST.load(Ordering::Relaxed);
+        let mut at = first + NEXT_LOOK.fetch_add(1, Ordering::Relaxed) % (MAX_RESERVATIONS - first);
         if RESERVATIONS[at].load(Ordering::Acquire) == 0 {
             // Behind the last one: from the first again.
-            at = 0;
+            at = first;
             NEXT_LOOK.store(1, Ordering::Relaxed);
         }
         let address = RESERVATIONS[at].load(Ordering::Acquire);
@@ -307,6 +316,21 @@ fn close(header: &Header, ring: Ring, cause: u32) {
     if control.cursor > control.base && control.cursor <= control.guard {
         crate::guard::publish_rest(header, ring, cause);
     }
+}
+
+/// Another recorder comes: reservations that were made for the last one are taken over by nobody. Threads that have one need a new one.
+pub fn forget_reservations() {
+    let made = RESERVATIONS.iter().position(|e| e.load(Ordering::Relaxed) == 0);
+    for entry in &RESERVATIONS[FIRST.load(Ordering::Relaxed)..made.unwrap_or(MAX_RESERVATIONS)] {
+        let ring = Ring { address: entry.load(Ordering::Relaxed) };
+        // What dead threads have left; those that live end their triggers themselves.
+        if sys::tgkill(sys::getpid(), ring.control().tid, 0) == -3 {
+            crate::trigger::disarm(ring);
+        }
+    }
+    // (At least one place stays, so that there is something to look at.)
+    FIRST.store(made.unwrap_or(MAX_RESERVATIONS).min(MAX_RESERVATIONS - 1), Ordering::Relaxed);
+    NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
 /// Forgets what all threads of this process know of where code goes on: a module is gone.

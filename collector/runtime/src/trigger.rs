@@ -65,16 +65,21 @@ fn period(header: &Header) -> u64 {
 /// Called once, when all is set up.
 pub fn start(ring: Ring) {
     if signal() != 0 {
-        RANDOM.fetch_xor(sys::now_ns() << 8 ^ u64::from(sys::getpid()), Ordering::Relaxed);
-        READY.store(true, Ordering::Relaxed);
+        get_ready();
         arm(ring);
     }
+}
+
+/// From now on threads get triggers when they are set up.
+pub fn get_ready() {
+    RANDOM.fetch_xor(sys::now_ns() << 8 ^ u64::from(sys::getpid()), Ordering::Relaxed);
+    READY.store(true, Ordering::Relaxed);
 }
 
 /// Starts the calling thread's signals.
 pub fn arm(ring: Ring) {
     let Some(header) = process::header() else { return };
-    if !READY.load(Ordering::Relaxed) || sys::gs() != ring.address || ring.private().trigger.kind != 0 {
+    if !READY.load(Ordering::Relaxed) || is_over(header) || sys::gs() != ring.address || ring.private().trigger.kind != 0 {
         return;
     }
     // The first signal may come before it is noted whose it is; its handler would take it for the program's.
@@ -238,6 +243,13 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if info.code > 0 && crate::pace::is_ours(ring, info.value as u32 as i32) {
         return crate::pace::hit(ring, context);
     }
+    if process::header().is_some_and(is_over) {
+        // The thread goes on as if it had never been recorded.
+        return disarm(ring);
+    }
+    if !crate::attach::is_ready(ring, context) {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
     let trigger = &mut ring.private().trigger;
     trigger.left = trigger.left.wrapping_sub(1);
     let (kind, handle, over) = (trigger.kind, trigger.handle, trigger.left == 0);
@@ -249,4 +261,9 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     }
     // Last: the window's time begins.
     crate::window::trigger(ring, context);
+}
+
+/// Whether recording is over for good: then nothing shall interrupt the thread any more.
+pub fn is_over(header: &Header) -> bool {
+    header.stop.load(Ordering::Relaxed) != 0
 }

@@ -101,7 +101,13 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     let control = ring.control();
     crate::ahead::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else { return count::TRIGGERS_OUTSIDE };
-    let Some(place) = thread::free_place(header, ring) else { return count::TRIGGERS_NO_ROOM };
+    let Some(place) = thread::free_place(header, ring) else {
+        if !sys::process_exists(header.recorder) {
+            // Nobody will ever make room: the next trigger is the last.
+            header.stop.store(1, Ordering::Relaxed);
+        }
+        return count::TRIGGERS_NO_ROOM;
+    };
     control.guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
     control.base = control.guard - 16 * header.window;
     control.filling = control.published.load(Ordering::Relaxed);
@@ -208,7 +214,7 @@ pub fn leave(ring: Ring, context: &mut Context, why: Why) {
 pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window;
-    let whole = window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
+    let whole = header.stop.load(Ordering::Relaxed) == 0 && window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
     let plan = if whole { pace::plan(ring, control.guard, header.window, sys::now_ns()) } else { Plan::Nothing };
     if let Plan::Lap(slots) = plan
         && ring.address < 1 << 32

@@ -10,7 +10,6 @@ use super::plan::Machine;
 use super::run::{Ended, Job, RunError, capture_path, run};
 use crate::backend::Choice;
 use crate::cli::{Cli, Mode};
-use crate::driver::ProgramStatus;
 use crate::import;
 use crate::manifest::Folder;
 use crate::modules::Instrumented;
@@ -82,10 +81,7 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
             eprintln!("mgz-record: no trace was made: {}; the capture stays in {}", failure.message, file.display());
         }
     }
-    Ok(match ended.status {
-        ProgramStatus::Exited(code) => code,
-        ProgramStatus::Signaled(signal) => 128 + signal,
-    })
+    Ok(ended.status.exit_status())
 }
 
 /// What the user should know of the capture. What the file itself tells (loss) is told by the import.
@@ -110,10 +106,7 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     let fresh = crate::manifest::begin(manifest.command.clone(), "", 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
     manifest.backend_why.clone_from(&choice.why);
-    manifest.program_status = match ended.status {
-        ProgramStatus::Exited(code) => format!("exit {code}"),
-        ProgramStatus::Signaled(signal) => format!("signal {signal}"),
-    };
+    manifest.program_status = ended.status.to_string();
     manifest.wall_seconds = ended.wall.as_secs_f64();
     if manifest.mode == "samples" {
         manifest.window = window;

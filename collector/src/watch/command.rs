@@ -6,7 +6,6 @@ use super::run::{self, Ended, Job};
 use super::sampler::{Accesses, Counts, Outcome};
 use super::write;
 use crate::cli::{Backend, Cli, Format};
-use crate::driver::ProgramStatus;
 use crate::manifest::{self, Folder};
 use crate::record::Failure;
 use mgz_annotations_schema::trace::Manifest;
@@ -73,17 +72,11 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
         eprintln!("mgz-record: {}: the manifest could not be written: {error}; free space there and record again", folder.path().display());
     }
     tell(&m, &ended, cli);
-    Ok(match ended.status {
-        ProgramStatus::Exited(code) => code,
-        ProgramStatus::Signaled(signal) => 128 + signal,
-    })
+    Ok(ended.status.exit_status())
 }
 
 fn fill(m: &mut Manifest, ended: &Ended) {
-    m.program_status = match ended.status {
-        ProgramStatus::Exited(code) => format!("exit {code}"),
-        ProgramStatus::Signaled(signal) => format!("signal {signal}"),
-    };
+    m.program_status = ended.status.to_string();
     m.wall_seconds = ended.wall.as_secs_f64();
     m.cpu_seconds = ended.cpu_seconds;
     // A sample may have two rows, one for loads alone.
