@@ -284,6 +284,21 @@ fn callbacks_that_triggers_find() {
     panic!("no window ended for a callback");
 }
 
+/// Threads that end inside a lap of the clone (which nobody keeps) leave no window behind; a thread that takes their ring over finds it whole.
+#[test]
+fn threads_that_end_in_a_lap() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("lapend", PLAIN, dir.path()) else { return };
+    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    for _ in 0..2 {
+        let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "20000", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        same_result("laps", &expected, &got).unwrap();
+        let totals = rows::read(&trace).unwrap().manifest.totals;
+        assert!(totals.samples > 50 && totals.dropped.is_empty(), "{totals:?}");
+    }
+}
+
 /// Where `perf_event_open` is refused, timers take its place; where these are refused too, the program runs unharmed and the user is told.
 #[test]
 fn clocks_that_are_refused() {

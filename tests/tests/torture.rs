@@ -1,8 +1,8 @@
 //! The torture matrix: programs that check themselves, one for each thing that has broken rewriters, × compilers × levels × kinds of
 //! executable × stripped or not × flavours. Output and status must be those of the original: the soft flavour under `mgz-record` in `full`
-//! and `ring`, and with translated clones in `burst`, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
+//! and `ring`, with translated clones in `burst` and attached to (`--attach`) while they wait before their main function, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
 //!
-//! `MGZ_FLAVOUR=burst` and `MGZ_REPEAT=100` repeat what each run does differently; `MGZ_FLAVOUR=attach` runs programs bare and attaches to them at some moments. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
+//! `MGZ_FLAVOUR=burst` (or `attach`) and `MGZ_REPEAT=100` repeat what each run does differently. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
 //! `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some. `MGZ_KEEP` keeps the folders.
 
 use mgz_tests::ways::{self, Kind, Strip, Way};
@@ -101,41 +101,41 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
     wrong
 }
 
-/// Runs a program bare, and attaches to it again and again, at some moments. Returns what went wrong.
+/// Runs a program bare, held back before its main function until somebody has attached to it. Returns what went wrong.
 fn attached(what: &str, program: &Path, args: &[&str], dir: &Path, expected: &Output, turn: usize) -> Option<String> {
-    let mut random = mgz_tests::inputs::Random::new(turn as u64 ^ std::process::id() as u64);
-    let (mut refused, mut times) = (None, 0);
+    let (gate, library, trace) = (dir.join("gate"), dir.join("gate.so"), dir.join("trace.attached"));
+    let _ = std::fs::remove_file(&gate);
+    if !library.exists() {
+        let compiler = if what.contains("musl") { "musl-gcc" } else { "gcc" };
+        let mut command = Command::new(compiler);
+        command.args(["-O1", "-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(mgz_tests::programs::source("gate"));
+        tools::succeed(&mut command, LIMIT).unwrap();
+    }
+    let (rate, window) = if turn % 2 == 0 { ("10000", "16") } else { ("1000", "1000") };
+    let mut refused = None;
     let meanwhile = |pid: i32| {
-        loop {
-            std::thread::sleep(Duration::from_micros(random.below(20_000)));
-            let duration = format!("{}", 0.001 * (1 + random.below(30)) as f64);
-            let window = if random.below(2) == 0 { "16" } else { "1000" };
-            let mut recorder = tools::tool("mgz-record");
-            recorder.args(["--rate", "5000", "--force", "--window", window, "--duration", &duration, "--attach", &pid.to_string(), "-o"]).arg(dir.join("trace.attached"));
-            match outcome(&mut recorder) {
-                Ok(done) if tools::code(&done) == 0 => times += 1,
-                Ok(done) => {
-                    let why = String::from_utf8_lossy(&done.stderr).into_owned();
-                    // It may end at any moment.
-                    if ["no such process", "has ended", "No such process"].iter().any(|end| why.contains(end)) {
-                        return;
-                    }
-                    // Just begun; or it waits for its child after vfork, or has stopped itself.
-                    if !["has not begun", "does not stop", "stopped", "neither its executable", "never stood still"].iter().any(|w| why.contains(w)) {
-                        refused = Some(why);
-                        return;
-                    }
-                }
-                Err(why) => {
-                    refused = Some(why);
-                    return;
-                }
+        let mut recorder = tools::tool("mgz-record");
+        recorder.args(["--force", "--rate", rate, "--window", window, "--attach", &pid.to_string(), "-o"]).arg(&trace);
+        let is_in = || std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|m| m.lines().any(|l| l.contains("/memfd:mgz-arena") && l.contains("r-xp")));
+        let began = std::time::Instant::now();
+        // The loader is not at its end yet, perhaps.
+        std::thread::sleep(Duration::from_millis(10));
+        let done = tools::run_beside(&mut recorder, None, LIMIT, |_| {
+            while !is_in() && began.elapsed() < Duration::from_secs(5) {
+                std::thread::sleep(Duration::from_millis(1));
             }
-        }
+            std::fs::write(&gate, b"").unwrap();
+        });
+        refused = match done {
+            Ok(done) if tools::code(&done) == 0 => None,
+            Ok(done) => Some(String::from_utf8_lossy(&done.stderr).into_owned()),
+            Err(error) => Some(format!("{error:#}")),
+        };
     };
-    let got = tools::run_beside(Command::new(program).args(args), None, LIMIT, meanwhile);
+    let mut command = Command::new(program);
+    command.args(args).env("LD_PRELOAD", &library).env("MGZ_TEST_GATE", &gate);
+    let got = tools::run_beside(&mut command, None, LIMIT, meanwhile);
     let wrong = got.and_then(|got| session::same_result("attached to", expected, &got)).err().map(|e| format!("{e:#}"));
-    println!("{what}: attached to {times} times");
     wrong.or(refused).map(|why| format!("{what}: {why}"))
 }
 
@@ -161,8 +161,7 @@ fn repetitions() -> usize {
 /// `MGZ_FLAVOUR` picks one.
 fn flavours() -> Vec<&'static str> {
     let only = std::env::var("MGZ_FLAVOUR").unwrap_or_default();
-    let usual = ["soft", "burst", "pt"].into_iter().filter(|f| only.is_empty() || *f == only);
-    usual.chain((only == "attach").then_some("attach")).collect()
+    ["soft", "burst", "attach", "pt"].into_iter().filter(|f| only.is_empty() || *f == only).collect()
 }
 
 fn torture(name: &str, args: &[&str]) {

@@ -131,13 +131,17 @@ pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     on_own_stack(ring, context)
 }
 
-/// Whether this handler runs on the runtime's stack. If not, the kernel is asked to make it so when the handler returns, which it does unless the
-/// thread is still in a handler of the program on the old one.
+/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler of the program that had begun before the
+/// runtime came has given the thread its old stack back.
 fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     let here = core::ptr::from_mut(context) as usize;
     if here.wrapping_sub(ring.signal_stack()) < thread::SIGNAL_STACK {
         return true;
     }
-    context.stack = [ring.signal_stack() as u64, 0, thread::SIGNAL_STACK as u64];
-    false
+    let own = [ring.signal_stack(), 0, thread::SIGNAL_STACK];
+    // What the kernel restores when this handler returns. (From version 6.12 on it does so while the stack pointer is still this handler's,
+    // and so not from the stack that is in use.)
+    context.stack = own.map(|word| word as u64);
+    // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
+    unsafe { sys::set_signal_stack(&own) == 0 }
 }

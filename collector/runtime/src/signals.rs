@@ -560,6 +560,8 @@ unsafe extern "C" fn on_signal() {
         ".cfi_escape 0x10, 16, 3, 0x77, {rip_low}, {rip_high}",
         "mov rcx, rsp",
         "call {deliver}",
+        "cmp rax, {direct}",
+        "je 4f",
         "cmp rax, 1",
         "jb 3f",
         "ja 2f",
@@ -581,7 +583,16 @@ unsafe extern "C" fn on_signal() {
         "lea rsi, [rsp + 8 + {context}]",
         "mov edi, [rsi]",
         "jmp {again}",
+        "4:",
+        "mov r11, [rsp]",
+        "lea rdx, [rsp + {bytes} + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        "xor eax, eax",
+        "add rsp, {bytes}",
+        "jmp r11",
         ".cfi_endproc",
+        direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
         again = sym on_signal,
@@ -870,8 +881,11 @@ struct Delivery {
     spill: [u64; abi::SPILL_SLOTS],
 }
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, or the address of a moved frame on which
-/// to start again.
+/// Of [`deliver`]: the handler returns to the kernel itself.
+const DIRECT: usize = 2;
+
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
+/// done behind it, or the address of a moved frame on which to start again.
 unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
@@ -941,11 +955,13 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
     let mut mask = c.mask | action.mask | own;
+    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
+    let direct = crate::attach::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
-        if ring.private().segv_blocked {
+        if !direct && ring.private().segv_blocked {
             c.mask |= SEGV_BIT;
         }
-        if ring.private().trigger_blocked {
+        if !direct && ring.private().trigger_blocked {
             c.mask |= trigger::bit();
         }
         mask &= !(SEGV_BIT | trigger::bit());
@@ -953,7 +969,7 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
     // SAFETY: room that the caller has made on its stack.
     unsafe { delivery.write(Delivery { handler: action.handler, signal, recording, interrupted, before, shown, spill }) };
     let _ = sys::sigprocmask(2, Some(mask));
-    1
+    if direct { DIRECT } else { 1 }
 }
 
 /// The program's handler has returned.

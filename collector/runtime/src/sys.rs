@@ -137,6 +137,28 @@ pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
     unsafe { call(nr::TGKILL, pid as usize, tid as usize, signal, 0, 0, 0) }
 }
 
+/// Makes `stack` (address, flags, size) the alternate stack of the calling thread, also while it runs on another one: the kernel looks only at the
+/// stack pointer, which is moved for the call. Returns 0 or −errno.
+///
+/// # Safety
+/// Nothing may run on `stack`, and all signals must be blocked.
+pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
+    let mut result = nr::SIGALTSTACK as isize;
+    // SAFETY: the caller's contract; nothing is pushed.
+    unsafe {
+        asm!(
+            "xchg rsp, {top}",
+            "syscall",
+            "xchg rsp, {top}",
+            top = inout(reg) stack[0] + stack[2] => _,
+            inout("rax") result,
+            in("rdi") stack.as_ptr(), in("rsi") 0,
+            out("rcx") _, out("r11") _,
+        );
+    }
+    result
+}
+
 /// Whether a process exists.
 pub fn process_exists(pid: u32) -> bool {
     const ESRCH: isize = 3;
