@@ -6,8 +6,9 @@
 //! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
 //! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
 //!
-//! Method. A small table that fits the second-level cache takes the entries in use. What it has no room for is appended to
-//! one of some [`partitions`](partition) by its page; in a partition that has doubled equals are merged, by a table that is in the cache while it is. So there is no
+//! Method. Each touch of a line is a short record that is appended to one of some [`partitions`](partition) by its page: nothing is
+//! looked up, and nothing depends on what the data is. When a partition has as many new records as it has entries, they are merged
+//! into these, with a table that is in the cache while that lasts. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file.
 
@@ -17,18 +18,11 @@ mod set;
 pub use partition::Budget;
 pub use set::FootprintSet;
 
-use crate::reuse::spread;
 use crate::rows::Rows;
-use partition::Partitions;
+use partition::{Partitions, Touch};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows whose places in the small table are fetched together.
-const TOGETHER: usize = 32;
-/// Entries of the small table: at first, and at most.
-const FRONT: [usize; 2] = [1 << 8, 1 << 14];
-/// Entry without content.
-const FREE: u64 = u64::MAX;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -91,20 +85,14 @@ impl Entry {
 /// Bits of a packed key that hold the owner; the others hold the line. 41 bits of lines are 47 bits of
 /// addresses, all that a user-space program on x86-64 has without five-level paging.
 const OWNER_BITS: u32 = 23;
-/// Owners that fit into a packed key. The last one is not used, so that no key equals [`FREE`].
-const OWNERS: u32 = (1 << OWNER_BITS) - 1;
 
-/// A place in a table: half a cache line. An *owner* is a group in an address space.
+/// A packed entry: half a cache line. An *owner* is a group in an address space.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    /// Line and owner, or [`FREE`].
+    /// Line and owner.
     key: u64,
     maps: Maps,
-}
-
-impl Place {
-    const FREE: Place = Place { key: FREE, maps: Maps { seen: 0, twice: 0, bytes: 0 } };
 }
 
 #[inline(always)]
@@ -115,7 +103,7 @@ fn pack(line: u64, owner: u32) -> u64 {
 /// Whether a line and an owner fit into a packed key.
 #[inline(always)]
 fn fits(line: u64, owner: u32) -> bool {
-    line >> (64 - OWNER_BITS) == 0 && owner < OWNERS
+    line >> (64 - OWNER_BITS) == 0 && owner >> OWNER_BITS == 0
 }
 
 /// Counts of one group.
@@ -129,11 +117,6 @@ pub struct GroupCount {
 
 /// The table.
 pub struct Footprints {
-    /// Pairs of places; of two the first was used last.
-    front: Vec<Place>,
-    shift: u32,
-    /// Places that had to leave since the small table grew.
-    left: usize,
     partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
@@ -153,16 +136,7 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints {
-            front: vec![Place::FREE; FRONT[0]],
-            shift: shift_of(FRONT[0]),
-            left: 0,
-            partitions: Partitions::new(budget),
-            odd: HashMap::new(),
-            owners: Vec::new(),
-            owner_of: Vec::new(),
-            counts: Vec::new(),
-        }
+        Footprints { partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new() }
     }
 
     /// Adds rows of one address space.
@@ -173,43 +147,25 @@ impl Footprints {
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         let len = rows.len();
-        let mut from = 0;
-        while from < len {
-            let to = (from + TOGETHER).min(len);
-            self.add_some(&rows.slice(from..to), &mut owner_of, space as u32);
-            from = to;
-        }
-        self.owner_of[space] = owner_of;
-    }
-
-    /// Adds at most [`TOGETHER`] rows.
-    #[inline(always)]
-    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
-        let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
-        let mut owners = [0u32; TOGETHER];
         for i in 0..len {
             let group = group[i] as usize;
             let owner = match owner_of.get(group) {
                 Some(&owner) if owner != NOBODY => owner,
-                _ => self.new_owner(owner_of, group as u32, space),
+                _ => self.new_owner(&mut owner_of, group as u32, space as u32),
             };
-            owners[i] = owner;
             let count = &mut self.counts[group];
             count.rows += 1;
             count.implied += u64::from(implied[i]);
-            crate::prefetch(&self.front[self.pair(pack(address[i] / 64, owner))]);
-        }
-        for i in 0..len {
-            let (at, bytes, owner) = (address[i], size[i].max(1), owners[i]);
+            let (at, bytes) = (address[i], size[i].max(1));
             let offset = (at % 64) as u32;
             let inside = (64 - offset).min(bytes);
-            let maps = Maps { seen: 1 << offset, twice: 0, bytes: (u64::MAX >> (64 - inside)) << offset };
-            self.put(at / 64, owner, &maps);
+            self.touch(at / 64, owner, Touch::new(offset, inside, true));
             if bytes > inside {
                 self.tail(at, bytes, owner);
             }
         }
+        self.owner_of[space] = owner_of;
     }
 
     /// Gives a group in an address space its number, and the group its counts.
@@ -234,95 +190,27 @@ impl Footprints {
         let end = at.saturating_add(u64::from(bytes) - 1);
         for line in at / 64 + 1..=end / 64 {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
-            self.put(line, owner, &Maps { bytes: u64::MAX >> (64 - inside), ..Maps::default() });
+            self.touch(line, owner, Touch::new(0, inside as u32, false));
         }
     }
 
-    /// The first of the two places of a key in the small table.
     #[inline(always)]
-    fn pair(&self, key: u64) -> usize {
-        (spread(key) >> self.shift) as usize * 2 & (self.front.len() - 1)
-    }
-
-    /// Merges into the small table; what has to make room moves to its partition.
-    #[inline(always)]
-    fn put(&mut self, line: u64, owner: u32, maps: &Maps) {
-        if !fits(line, owner) {
-            return self.put_odd(line, owner, maps);
-        }
-        let key = pack(line, owner);
-        let at = self.pair(key);
-        let Some([first, second]) = self.front.get_mut(at..at + 2) else { return };
-        if first.key == key {
-            return first.maps.merge(maps);
-        }
-        let mut new = Place { key, maps: *maps };
-        if second.key == key {
-            new.maps = second.maps;
-            new.maps.merge(maps);
-            *second = *first;
-            *first = new;
-            return;
-        }
-        let old = std::mem::replace(second, *first);
-        *first = new;
-        if old.key != FREE {
-            self.leave(&old);
-        }
-    }
-
-    /// A place moves to its partition.
-    #[inline(always)]
-    fn leave(&mut self, old: &Place) {
-        self.partitions.push(old);
-        self.left += 1;
-        if self.left > self.front.len() && self.front.len() < FRONT[1] {
-            self.grow();
-        }
-    }
-
-    /// Makes the small table larger: little data shall not pay for a large one.
-    #[cold]
-    fn grow(&mut self) {
-        let size = self.front.len() * 4;
-        let old = std::mem::replace(&mut self.front, vec![Place::FREE; size]);
-        self.shift = shift_of(size);
-        self.left = 0;
-        // There is room: each two places become eight.
-        for place in old.iter().filter(|p| p.key != FREE) {
-            let at = self.pair(place.key);
-            let at = if self.front[at].key == FREE { at } else { at + 1 };
-            self.front[at] = *place;
+    fn touch(&mut self, line: u64, owner: u32, touch: Touch) {
+        if fits(line, owner) {
+            self.partitions.push(pack(line, owner), touch);
+        } else {
+            self.touch_odd(line, owner, touch);
         }
     }
 
     #[cold]
-    fn put_odd(&mut self, line: u64, owner: u32, maps: &Maps) {
+    fn touch_odd(&mut self, line: u64, owner: u32, touch: Touch) {
         let (group, space) = self.owners[owner as usize];
-        self.odd.entry(Key { space, line, group }).or_default().merge(maps);
-    }
-
-    /// Moves everything from the small table to the partitions.
-    fn flush(&mut self) {
-        for place in std::mem::take(&mut self.front) {
-            if place.key != FREE {
-                self.partitions.push(&place);
-            }
-        }
-    }
-
-    /// The entries of a table that nothing has left yet, if so.
-    fn small(&self) -> Option<impl Iterator<Item = &Place>> {
-        self.partitions.is_empty().then(|| self.front.iter().filter(|p| p.key != FREE))
+        self.odd.entry(Key { space, line, group }).or_default().merge(&touch.maps());
     }
 
     /// Counts by group; groups behind the end have none.
     pub fn counts(&self) -> &[GroupCount] {
         &self.counts
     }
-}
-
-/// By how much a hash is shifted to give a pair of places in a table of `size`.
-fn shift_of(size: usize) -> u32 {
-    64 - (size / 2).trailing_zeros()
 }

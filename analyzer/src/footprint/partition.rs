@@ -1,4 +1,4 @@
-//! Entries outside of the small table: appended by page, merged now and then, in a file if memory is short.
+//! Entries by page: touches are appended to partitions, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place};
 use crate::reuse::spread;
@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 128;
-/// Entries that are appended to a partition before they are merged, at least.
+/// Touches that are appended to a partition before they are merged, at least.
 const RUN: usize = 1 << 11;
+/// Entries with which there are partitions: less is all in the first.
+const LITTLE: usize = 1 << 12;
 /// Bytes of an entry in a file.
 const STORED: usize = 32;
 
@@ -54,6 +56,24 @@ pub(super) fn partition_of(line: u64) -> usize {
     (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
+/// What an access did to one line: first byte, number of bytes, whether it started there.
+#[derive(Clone, Copy)]
+pub(super) struct Touch(u32);
+
+impl Touch {
+    /// `offset` below 64, at least one byte.
+    #[inline(always)]
+    pub(super) fn new(offset: u32, bytes: u32, starts: bool) -> Touch {
+        Touch(offset | (bytes - 1) << 8 | u32::from(starts) << 16)
+    }
+
+    #[inline(always)]
+    pub(super) fn maps(self) -> Maps {
+        let (offset, more) = (self.0 & 63, self.0 >> 8 & 63);
+        Maps { seen: u64::from(self.0 >> 16) << offset, twice: 0, bytes: (u64::MAX >> (63 - more)) << offset }
+    }
+}
+
 /// Entries of one partition, each key once.
 #[derive(Clone, Debug)]
 pub(super) enum Run {
@@ -89,9 +109,10 @@ impl Run {
 
 #[derive(Default)]
 struct Partition {
+    /// Keys and touches that are not in `places` yet.
+    new: Vec<(u64, Touch)>,
+    /// Each key once.
     places: Vec<Place>,
-    /// How many at the beginning have different keys.
-    merged: usize,
     runs: Vec<Run>,
 }
 
@@ -100,9 +121,9 @@ struct Partition {
 struct Index(Vec<u32>);
 
 impl Partition {
-    /// Merges what was appended into what has the same key. What is merged keeps its place.
-    fn compact(&mut self, Index(index): &mut Index) {
-        let size = (self.places.len() * 2).next_power_of_two().max(64);
+    /// Merges what is new.
+    fn merge(&mut self, Index(index): &mut Index) {
+        let size = ((self.places.len() + self.new.len()) * 3 / 2).next_power_of_two().max(64);
         if index.len() < size {
             index.resize(size, 0);
         }
@@ -110,39 +131,34 @@ impl Partition {
         index.fill(0);
         let (mask, shift) = (size - 1, 64 - size.trailing_zeros());
         let home = |key: u64| (spread(key) >> shift) as usize & mask;
-        for (number, place) in self.places[..self.merged].iter().enumerate() {
+        for (number, place) in self.places.iter().enumerate() {
             let mut at = home(place.key);
             while index[at] != 0 {
                 at = (at + 1) & mask;
             }
             index[at] = number as u32 + 1;
         }
-        let mut end = self.merged;
-        for from in self.merged..self.places.len() {
-            let place = self.places[from];
-            let mut at = home(place.key);
+        for (key, touch) in self.new.drain(..) {
+            let mut at = home(key);
             loop {
                 let known = index[at] as usize;
                 if known == 0 {
-                    self.places[end] = place;
-                    end += 1;
-                    index[at] = end as u32;
+                    self.places.push(Place { key, maps: touch.maps() });
+                    index[at] = self.places.len() as u32;
                     break;
                 }
                 let known = &mut self.places[known - 1];
-                if known.key == place.key {
-                    known.maps.merge(&place.maps);
+                if known.key == key {
+                    known.maps.merge(&touch.maps());
                     break;
                 }
                 at = (at + 1) & mask;
             }
         }
-        self.places.truncate(end);
-        self.merged = end;
     }
 }
 
-/// All partitions of a table.
+/// All partitions of a table: one, as long as there is little.
 pub(super) struct Partitions {
     partitions: Vec<Partition>,
     budget: Arc<Budget>,
@@ -153,28 +169,49 @@ pub(super) struct Partitions {
 
 impl Partitions {
     pub(super) fn new(budget: Arc<Budget>) -> Partitions {
-        Partitions { partitions: Vec::new(), budget, held: 0, index: Index::default() }
+        Partitions { partitions: vec![Partition::default()], budget, held: 0, index: Index::default() }
     }
 
-    /// Appends an entry.
+    /// Appends a touch.
     #[inline(always)]
-    pub(super) fn push(&mut self, place: &Place) {
-        if self.partitions.is_empty() {
-            self.partitions.resize_with(PARTITIONS, Partition::default);
-        }
-        let partition = &mut self.partitions[partition_of(place.key >> OWNER_BITS)];
-        partition.places.push(*place);
-        if partition.places.len() - partition.merged >= partition.merged.max(RUN) {
-            self.settle(partition_of(place.key >> OWNER_BITS));
+    pub(super) fn push(&mut self, key: u64, touch: Touch) {
+        let number = if self.partitions.len() == PARTITIONS { partition_of(key >> OWNER_BITS) } else { 0 };
+        let partition = &mut self.partitions[number];
+        partition.new.push((key, touch));
+        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() {
+            self.settle(number);
         }
     }
 
     #[cold]
     fn settle(&mut self, number: usize) {
-        self.partitions[number].compact(&mut self.index);
+        self.partitions[number].merge(&mut self.index);
+        if self.is_little() && self.partitions[0].places.len() >= LITTLE {
+            self.part();
+        }
         self.account();
         if self.budget.held.load(Ordering::Relaxed) > self.budget.most && !self.budget.failed() && self.spill().is_err() {
             self.budget.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all is in the first partition.
+    pub(super) fn is_little(&self) -> bool {
+        self.partitions.len() < PARTITIONS
+    }
+
+    /// Deals what is in the first partition to all.
+    pub(super) fn part(&mut self) {
+        if !self.is_little() {
+            return;
+        }
+        let all = std::mem::take(&mut self.partitions);
+        self.partitions.resize_with(PARTITIONS, Partition::default);
+        for Partition { new, places, runs } in all {
+            places.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].places.push(p));
+            new.into_iter().for_each(|n| self.partitions[partition_of(n.0 >> OWNER_BITS)].new.push(n));
+            // A file is written with all partitions.
+            debug_assert!(runs.is_empty());
         }
     }
 
@@ -191,12 +228,13 @@ impl Partitions {
 
     /// Writes all entries to a file that has no name. If that fails they stay.
     fn spill(&mut self) -> std::io::Result<()> {
+        self.part();
         let file = Arc::new(nameless()?);
         let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
         let mut at = 0u64;
         let mut runs = Vec::new();
         for partition in &mut self.partitions {
-            partition.compact(&mut self.index);
+            partition.merge(&mut self.index);
             for place in &partition.places {
                 for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
                     out.write_all(&word.to_le_bytes())?;
@@ -212,27 +250,22 @@ impl Partitions {
             if run.len() > 0 {
                 partition.runs.push(run);
             }
-            (partition.places, partition.merged) = (Vec::new(), 0);
+            partition.places = Vec::new();
         }
         self.account();
         Ok(())
     }
 
-    /// All runs, by partition; none if nothing was appended.
+    /// All runs, by partition; of little all in the first.
     pub(super) fn finish(mut self) -> Vec<Vec<Run>> {
         let mut all: Vec<Vec<Run>> = Vec::new();
         for mut partition in std::mem::take(&mut self.partitions) {
-            // Equals are merged when all tables are.
+            partition.merge(&mut self.index);
             partition.places.shrink_to_fit();
             partition.runs.push(Run::Memory(partition.places));
             all.push(partition.runs);
         }
         all
-    }
-
-    /// Whether nothing was appended.
-    pub(super) fn is_empty(&self) -> bool {
-        self.partitions.is_empty()
     }
 }
 

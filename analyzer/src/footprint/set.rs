@@ -31,7 +31,7 @@ impl FootprintSet {
         let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
-        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little: tables.iter().all(|t| t.small().is_some()) };
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little: tables.iter().all(|t| t.partitions.is_little()) };
         let mut counts: Vec<GroupCount> = Vec::new();
         for mut table in tables {
             if counts.len() < table.counts.len() {
@@ -46,13 +46,9 @@ impl FootprintSet {
             }
             let rank = |owner: &(u32, u32)| set.owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
             let ranks = table.owners.iter().map(rank).collect();
-            if set.little {
-                let places = table.small().into_iter().flatten().copied().collect();
-                set.runs[0].push((set.ranks.len(), Run::Memory(places)));
-                set.ranks.push(ranks);
-                continue;
+            if !set.little {
+                table.partitions.part();
             }
-            table.flush();
             for (into, runs) in set.runs.iter_mut().zip(table.partitions.finish()) {
                 into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.ranks.len(), r)));
             }
