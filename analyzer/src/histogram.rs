@@ -11,14 +11,13 @@ const EXACT: u64 = 16;
 /// Log2 of the bins per octave.
 const SUB: u32 = 3;
 
-/// Number of the bin of a value.
+/// Number of the bin of a value. Without a branch: whether a value is small can rarely be foreseen.
 #[inline(always)]
 fn bin(value: u64) -> usize {
-    if value < EXACT {
-        return value as usize;
-    }
-    let top = 63 - value.leading_zeros();
-    EXACT as usize + (((top - 4) << SUB) + ((value >> (top - SUB)) as u32 & ((1 << SUB) - 1))) as usize
+    // Eight more than the formula's own bins for the values below eight, which have one each.
+    let top = 63 - (value | 8).leading_zeros();
+    let below = usize::from(value < 8) << SUB;
+    ((top as usize - 2) << SUB) + ((value >> (top - SUB)) as usize & ((1 << SUB) - 1)) - below
 }
 
 /// Smallest and greatest value of a bin.

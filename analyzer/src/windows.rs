@@ -49,14 +49,6 @@ impl<const N: usize> Levels<N> {
         }
     }
 
-    /// Adds to a counter from `level` on without a branch; those above the top are never looked at.
-    #[inline(always)]
-    fn add_any(&mut self, level: usize, counter: usize, value: u64) {
-        let top = self.open.len() - 1;
-        let open = &mut self.open[level.min(top)][counter];
-        *open = open.wrapping_add(value);
-    }
-
     /// Tells that the access with sample-relative number `index` is complete.
     #[inline(always)]
     pub fn done(&mut self, index: u64) {
@@ -114,7 +106,9 @@ const AGAIN: usize = 4;
 const AGAIN_STR: usize = 5;
 const SECOND: usize = 7;
 
-/// Counters while accesses come; behind each of these two stand those of Strided and of Irregular, in its own place what nobody asks for.
+/// Counters by level while accesses come: as many as there are bit lengths of 32-bit numbers, so that none has to be checked. Those
+/// above the top are never looked at. Behind each of these two stand those of Strided and of Irregular, in its own place what nobody asks for.
+type Open = [[u64; 16]; 33];
 const OPEN_ROWS: usize = 2;
 const OPEN_CLASS: usize = 5;
 const OPEN_AGAIN: usize = 8;
@@ -171,7 +165,10 @@ pub struct WindowEngine {
     /// There are addresses that a table entry cannot tell apart.
     odd: bool,
     index: u64,
-    levels: Levels<16>,
+    /// Of the windows that are not finished.
+    open: Box<Open>,
+    /// Of those that are; by level up to the top.
+    totals: Vec<[u64; 16]>,
 }
 
 impl Default for WindowEngine {
@@ -184,13 +181,13 @@ impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
         let size = 1usize << 11;
-        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), addresses: Vec::new(), odd: false, index: 0, levels: Levels::new(MAX_LEVEL) }
+        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), addresses: Vec::new(), odd: false, index: 0, open: Box::new([[0; 16]; 33]), totals: vec![[0; 16]; MAX_LEVEL + 1] }
     }
 
     /// Starts a sample.
     pub fn begin(&mut self) {
         self.index = 0;
-        self.levels.begin();
+        self.open.fill([0; 16]);
         self.forget();
     }
 
@@ -257,13 +254,17 @@ impl WindowEngine {
         }
     }
 
-    /// Ends the smallest window. Each level counts its own windows: that one is not carried.
+    /// Ends the smallest window, and those that end with it. Each level counts its own windows: that count is not carried.
     #[inline(always)]
     fn close(&mut self) {
-        let accesses = self.index + 1;
-        self.levels.carry(accesses);
-        for level in MIN_LEVEL..=(accesses.trailing_zeros() as usize).min(MAX_LEVEL) {
-            self.levels.totals[level][WINDOWS] += 1;
+        let whole = ((self.index + 1).trailing_zeros() as usize).min(MAX_LEVEL);
+        for level in MIN_LEVEL..=whole {
+            let open = std::mem::replace(&mut self.open[level], [0; 16]);
+            for (k, value) in open.into_iter().enumerate() {
+                self.totals[level][k] = self.totals[level][k].wrapping_add(value);
+                self.open[level + 1][k] = self.open[level + 1][k].wrapping_add(value);
+            }
+            self.totals[level][WINDOWS] += 1;
         }
     }
 
@@ -299,21 +300,22 @@ impl WindowEngine {
     #[inline(always)]
     fn access(&mut self, number: u32, class: usize, implied: u16) {
         let now = (self.index & ((1 << MAX_LEVEL) - 1)) as u32;
+        // Bit length, at least MIN_LEVEL: see `level`.
+        let level = |before: u32| (32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()) as usize;
         let seen = &mut self.seen[number as usize];
-        let reuse = level(u64::from(now), u64::from(seen.last[0]));
-        let of_class = level(u64::from(now), u64::from(seen.last[class]));
-        let before = seen.level as usize;
+        let (reuse, of_class, before) = (level(seen.last[0]), level(seen.last[class]), seen.level as usize & 31);
         let nearer = u64::from(reuse < before);
         seen.last[0] = now;
         seen.last[class] = now;
         seen.level = reuse as u32;
-        let levels = &mut self.levels;
-        levels.add_any(reuse, OPEN_AGAIN, 1);
-        levels.add_any(reuse, OPEN_SECOND, nearer);
-        levels.add_any(before, OPEN_SECOND, nearer.wrapping_neg());
-        levels.add_any(of_class, OPEN_CLASS + class, 1);
-        levels.add_any(MIN_LEVEL, OPEN_ROWS + class, 1);
-        levels.add_any(MIN_LEVEL, IMPLIED, u64::from(implied));
+        let open = &mut *self.open;
+        let mut add = |level: usize, counter: usize, value: u64| open[level][counter] = open[level][counter].wrapping_add(value);
+        add(reuse, OPEN_AGAIN, 1);
+        add(reuse, OPEN_SECOND, nearer);
+        add(before, OPEN_SECOND, nearer.wrapping_neg());
+        add(of_class, OPEN_CLASS + class, 1);
+        add(MIN_LEVEL, OPEN_ROWS + class, 1);
+        add(MIN_LEVEL, IMPLIED, u64::from(implied));
     }
 
     #[cold]
@@ -333,13 +335,13 @@ impl WindowEngine {
 
     /// The counts by level.
     pub fn levels(&self) -> Levels<8> {
-        Levels::from_totals(self.levels.totals().iter().map(|t| STORED.map(|at| t[at])).collect())
+        Levels::from_totals(self.totals.iter().map(|t| STORED.map(|at| t[at])).collect())
     }
 
     /// Counts that were stored before.
     pub fn from_levels(levels: &Levels<8>) -> WindowEngine {
         let mut engine = WindowEngine::new();
-        for (mine, stored) in engine.levels.totals.iter_mut().zip(levels.totals()) {
+        for (mine, stored) in engine.totals.iter_mut().zip(levels.totals()) {
             STORED.iter().zip(stored).for_each(|(&at, &value)| mine[at] = value);
         }
         engine
@@ -347,7 +349,7 @@ impl WindowEngine {
 
     /// Sums over the windows of `1 << level` accesses.
     pub fn sums(&self, level: usize) -> WindowSums {
-        let t = STORED.map(|at| self.levels.total(level)[at]);
+        let t = self.totals.get(level).map_or([0; 8], |t| STORED.map(|at| t[at]));
         let accesses = t[WINDOWS] << level;
         WindowSums {
             windows: t[WINDOWS],
@@ -362,7 +364,9 @@ impl WindowEngine {
 
     /// Adds the sums of another engine.
     pub fn merge(&mut self, other: &WindowEngine) {
-        self.levels.merge(&other.levels);
+        for (mine, theirs) in self.totals.iter_mut().zip(&other.totals) {
+            mine.iter_mut().zip(theirs).for_each(|(a, b)| *a = a.wrapping_add(*b));
+        }
     }
 }
 

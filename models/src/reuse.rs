@@ -19,8 +19,6 @@ use crate::short::{SLOTS, Short};
 
 /// Accesses between the prefetch of a table line and its use.
 const AHEAD: usize = 24;
-/// Accesses of which the sink is told together.
-const TOGETHER: usize = 64;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
 /// Smallest number of table entries.
@@ -51,7 +49,6 @@ struct Entry {
 }
 
 /// What the sink is to be told of a touch.
-#[derive(Clone, Copy, Default)]
 struct Told {
     first: bool,
     distance: u32,
@@ -205,44 +202,24 @@ impl ReuseEngine {
         }
         let len = address.len();
         let far = self.table.len() > 1 << 14;
-        let mut told = [Told::default(); TOGETHER];
-        let mut from = 0;
-        while from < len {
-            // Rows up to the next that touches several blocks; the sink is told of all of them at once, so that what it takes from memory
-            // is not waited for one by one.
-            let mut rows = 0;
-            let mut wide = None;
-            for (i, told) in (from..len).zip(&mut told) {
-                if let Some(&ahead) = address.get(i + AHEAD) {
-                    self.prefetch(ahead >> self.shift);
-                }
-                if far && let Some(&ahead) = address.get(i + AHEAD / 2) {
-                    self.prefetch_slot(ahead >> self.shift);
-                }
-                let first = address[i] >> self.shift;
-                let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
-                if first != last {
-                    wide = Some((first, last));
-                    break;
-                }
-                *told = self.touch_one(first);
-                rows += 1;
-                self.tick += 1;
+        for i in 0..len {
+            if let Some(&ahead) = address.get(i + AHEAD) {
+                self.prefetch(ahead >> self.shift);
             }
-            let row = self.tick - self.begin - rows as u64;
-            for (i, told) in told.iter().enumerate().take(rows) {
-                let (row, tag) = (row + i as u64, tag[from + i]);
-                sink.touch(row, address[from + i] >> self.shift, tag, told.first, told.distance.into(), told.interval);
-                sink.done(row, tag);
+            if far && let Some(&ahead) = address.get(i + AHEAD / 2) {
+                self.prefetch_slot(ahead >> self.shift);
             }
-            from += rows;
-            if let Some((first, last)) = wide {
-                let row = self.tick - self.begin;
-                self.touch_many(row, first, last, tag[from], sink);
-                sink.done(row, tag[from]);
-                self.tick += 1;
-                from += 1;
+            let first = address[i] >> self.shift;
+            let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
+            let row = self.tick - self.begin;
+            if first == last {
+                let Told { first: is_first, distance, interval } = self.touch_one(first);
+                sink.touch(row, first, tag[i], is_first, distance.into(), interval);
+            } else {
+                self.touch_many(row, first, last, tag[i], sink);
             }
+            sink.done(row, tag[i]);
+            self.tick += 1;
         }
     }
 
