@@ -4,14 +4,14 @@
 //! `NAME.omp_outlined` or `.omp_outlined.N`. A region is what runs from the first access of such a function until the function that came before it goes
 //! on (functions called from inside belong to it), or another outlined one begins, or the same one anew: it then reads once more what it was
 //! given, on the stack of its caller, as at its beginning. Inside a region, the accesses are divided among n threads as static scheduling divides the
-//! iterations of its outermost loop: the line of the outlined function that is accessed least often, but at least n times,
-//! marks the iterations. Private data, which lie on the thread's stack, get an offset in each thread; all other data are shared
-//! and keep their addresses. What lies outside of regions runs on the first thread.
+//! iterations of its outermost loop (see [`iterations`]). Private data, which lie on the thread's stack, get an offset in each thread; all other data are
+//! shared and keep their addresses, also what the region is given, which each thread reads. What lies outside of regions runs on the first thread.
 
 use super::stream::Accesses;
 use super::threads::Thread;
 use crate::code::CodeMap;
-use std::collections::HashMap;
+use mgz_models::interleave::{Turns, interleave};
+use std::collections::{HashMap, HashSet};
 
 /// Whether a function is an outlined parallel region.
 pub fn is_outlined(name: &str) -> bool {
@@ -66,26 +66,44 @@ pub fn regions(functions: &[u32], stack: impl Fn(usize) -> Option<(u32, u64)>, o
     out
 }
 
-/// Where a region is cut for `n` threads: n + 1 positions.
+/// Where the iterations of a region's outermost loop begin.
 ///
-/// `marks` are the places in the region where each line of the outlined function begins anew; the outermost loop's
-/// iterations are those of the rarest line that occurs at least `n` times.
-fn cuts(region: &Region, pieces: &[u32], own: impl Fn(u32) -> bool, n: usize) -> Vec<usize> {
+/// They are marked by the rarest line of the outlined function that is visited at least `n` times (several accesses of a line in a row are one
+/// visit). Where a loop nest is one line without end, its inner loop shows itself by its stride: an iteration of the outer one begins where the
+/// stride breaks. Where that is no help either, each access is taken as an iteration.
+///
+/// `lead`: accesses at the region's beginning that are no iteration's.
+fn iterations(region: &Region, lead: usize, groups: &[u32], addresses: &[u64], own: impl Fn(u32) -> bool, n: usize) -> Vec<usize> {
+    let piece = |i: usize| groups[i] / 4;
+    let begins = |i: usize| i == region.range.start || piece(i - 1) != piece(i);
     let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
-    for i in region.range.clone() {
-        if own(pieces[i]) {
-            let entry = counts.entry(pieces[i]).or_insert((0, i));
-            // Several accesses of a line in a row are one visit.
-            if entry.0 == 0 || i == region.range.start || pieces[i - 1] != pieces[i] {
-                entry.0 += 1;
-            }
-        }
+    for i in region.range.clone().filter(|&i| own(piece(i)) && begins(i)) {
+        counts.entry(piece(i)).or_insert((0, i)).0 += 1;
     }
     let marker = counts.iter().filter(|(_, c)| c.0 >= n).min_by_key(|(piece, c)| (c.0, c.1, **piece)).map(|(&piece, _)| piece);
-    let starts: Vec<usize> = match marker {
-        Some(piece) => region.range.clone().filter(|&i| pieces[i] == piece && (i == region.range.start || pieces[i - 1] != piece)).collect(),
-        None => region.range.clone().collect(),
-    };
+    if let Some(marker) = marker {
+        return region.range.clone().filter(|&i| piece(i) == marker && begins(i)).collect();
+    }
+    breaks(region, groups, addresses, own, n).unwrap_or_else(|| region.range.clone().skip(lead).collect())
+}
+
+/// Where the stride of the most frequent kind of access breaks.
+fn breaks(region: &Region, groups: &[u32], addresses: &[u64], own: impl Fn(u32) -> bool, n: usize) -> Option<Vec<usize>> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    region.range.clone().filter(|&i| own(groups[i] / 4)).for_each(|i| *counts.entry(groups[i]).or_default() += 1);
+    let (&group, _) = counts.iter().max_by_key(|(group, count)| (**count, std::cmp::Reverse(**group)))?;
+    let places: Vec<usize> = region.range.clone().filter(|&i| groups[i] == group).collect();
+    let strides = || places.windows(2).map(|w| addresses[w[1]].wrapping_sub(addresses[w[0]]));
+    let mut frequent: HashMap<u64, usize> = HashMap::new();
+    strides().for_each(|s| *frequent.entry(s).or_default() += 1);
+    let (&stride, &count) = frequent.iter().max_by_key(|(stride, count)| (**count, **stride))?;
+    let starts: Vec<usize> = std::iter::once(places[0]).chain(strides().zip(&places[1..]).filter(|(s, _)| *s != stride).map(|(_, &i)| i)).collect();
+    // Three of four go on by the stride, or it is not a loop's.
+    (count * 4 >= 3 * places.len() && starts.len() >= n).then_some(starts)
+}
+
+/// Where a region is cut for `n` threads: n + 1 positions. `starts` are its iterations.
+fn cuts(region: &Region, starts: &[usize], n: usize) -> Vec<usize> {
     (0..=n)
         .map(|k| match k {
             0 => region.range.start,
@@ -118,16 +136,77 @@ const STACK: u64 = 1 << 30;
 /// Bytes above and below the greatest address of the stack that count as stack.
 const STACK_SPAN: u64 = 8 << 20;
 
-/// Divides the accesses of one thread among `n`.
-pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
+/// The main thread's stack.
+struct Stack {
+    top: u64,
+}
+
+impl Stack {
+    /// It is at the top of user memory; a guess from the addresses themselves.
+    fn of(threads: &[Thread]) -> Stack {
+        let addresses = threads.iter().flat_map(|t| t.accesses.address.iter().copied());
+        Stack { top: addresses.filter(|a| a >> 47 == 0).max().unwrap_or(0) }
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        self.top >> 40 == 0x7f && address <= self.top && self.top - address < STACK_SPAN
+    }
+}
+
+/// The regions of a thread.
+fn regions_of(thread: &Thread, stack: &Stack, code: &CodeMap) -> Vec<Region> {
     let view = thread.accesses.view();
     let pieces: Vec<u32> = view.group.iter().map(|g| g / 4).collect();
     let functions: Vec<u32> = pieces.iter().map(|&p| code.pieces[p as usize].function).collect();
-    // The main thread's stack is at the top of user memory; a position-dependent guess from the addresses themselves.
-    let top = view.address.iter().copied().filter(|a| a >> 47 == 0).max().unwrap_or(0);
-    let private = |address: u64| top >> 40 == 0x7f && address <= top && top - address < STACK_SPAN;
-    let stack = |i: usize| private(view.address[i]).then(|| (pieces[i], view.address[i]));
-    let found = regions(&functions, stack, |f| is_outlined(&code.functions[f as usize].function));
+    let at = |i: usize| stack.holds(view.address[i]).then(|| (pieces[i], view.address[i]));
+    regions(&functions, at, |f| is_outlined(&code.functions[f as usize].function))
+}
+
+/// The phases of recorded threads.
+pub struct Aligned {
+    /// By phase: the end of each thread's part.
+    pub phases: Vec<Vec<usize>>,
+    /// Regions at whose ends threads wait for each other; 0: none, or the threads do not have the same.
+    pub regions: usize,
+}
+
+/// Finds the parallel regions of all threads of a run. Each thread takes part in each of them, one after the other; if they do not have
+/// the same number of them, all is one phase.
+pub fn aligned(threads: &[Thread], code: &CodeMap) -> Aligned {
+    let lengths: Vec<usize> = threads.iter().map(|t| t.accesses.address.len()).collect();
+    let whole = Aligned { phases: vec![lengths.clone()], regions: 0 };
+    if threads.len() < 2 || threads.iter().any(|t| t.process != threads[0].process) {
+        return whole;
+    }
+    let stack = Stack::of(threads);
+    let found: Vec<Vec<Region>> = threads.iter().map(|t| regions_of(t, &stack, code)).collect();
+    phases_of(&found, lengths).unwrap_or(whole)
+}
+
+fn phases_of(found: &[Vec<Region>], lengths: Vec<usize>) -> Option<Aligned> {
+    let regions = found.first()?.len();
+    if regions == 0 || found.iter().any(|f| f.len() != regions) {
+        return None;
+    }
+    let mut phases = Vec::new();
+    for region in 0..regions {
+        if found.iter().any(|f| f[region].function != found[0][region].function) {
+            return None;
+        }
+        // What comes before it: of threads that only run regions, nothing.
+        phases.push(found.iter().map(|f| f[region].range.start).collect());
+        phases.push(found.iter().map(|f| f[region].range.end).collect());
+    }
+    phases.push(lengths);
+    Some(Aligned { phases, regions })
+}
+
+/// Divides the accesses of one thread among `n`.
+pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
+    let view = thread.accesses.view();
+    let stack = Stack::of(std::slice::from_ref(thread));
+    let private = |address: u64| stack.holds(address);
+    let found = regions_of(thread, &stack, code);
     let mut out = Mimic { threads: (0..n).map(|k| Thread { process: thread.process, thread: k as u32, ..Thread::default() }).collect(), regions: found.len(), parallel: 0, private: 0, phases: Vec::new() };
     let mut at = 0;
     for region in found.iter().chain(std::iter::once(&Region { range: view.len()..view.len(), function: 0 })) {
@@ -140,10 +219,17 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
         if region.range.is_empty() {
             continue;
         }
-        let cuts = cuts(region, &pieces, |p| code.pieces[p as usize].function == region.function, n);
+        // What the function first reads of its caller's stack is what it is given: all threads read it, and it is shared.
+        let lead = region.range.clone().take(HEAD).take_while(|&i| private(view.address[i])).count();
+        let starts = iterations(region, lead, view.group, view.address, |p| code.pieces[p as usize].function == region.function, n);
+        let first = starts.first().map_or(region.range.start, |&at| at.min(region.range.start + lead));
+        let given: Vec<usize> = (region.range.start..first).collect();
+        let shared: HashSet<u64> = given.iter().map(|&i| view.address[i]).collect();
+        let cuts = cuts(region, &starts, n);
         for k in 0..n {
-            for i in cuts[k]..cuts[k + 1] {
-                let mine = private(view.address[i]);
+            let again: &[usize] = if k == 0 { &[] } else { &given };
+            for i in again.iter().copied().chain(cuts[k]..cuts[k + 1]) {
+                let mine = private(view.address[i]) && !shared.contains(&view.address[i]);
                 out.parallel += 1;
                 out.private += u64::from(mine);
                 let to: &mut Accesses = &mut out.threads[k].accesses;
@@ -162,17 +248,17 @@ impl Mimic {
     fn close(&mut self) {
         self.phases.push(self.threads.iter().map(|t| t.accesses.address.len()).collect());
     }
+}
 
-    /// Calls `next(thread, access)` for all accesses, with `turns` inside each phase.
-    pub fn ordered(&self, turns: mgz_models::interleave::Turns, mut next: impl FnMut(usize, usize)) {
-        let mut done = vec![0usize; self.threads.len()];
-        for ends in &self.phases {
-            let lengths: Vec<u64> = ends.iter().zip(&done).map(|(e, d)| (e - d) as u64).collect();
-            mgz_models::interleave::interleave(&lengths, turns, |thread| {
-                next(thread, done[thread]);
-                done[thread] += 1;
-            });
-        }
+/// Calls `next(thread, access)` for all accesses, with `turns` inside each phase. `phases` has the end of each thread's part.
+pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize, usize)) {
+    let mut done = vec![0usize; phases.first().map_or(0, Vec::len)];
+    for ends in phases {
+        let lengths: Vec<u64> = ends.iter().zip(&done).map(|(e, d)| (e - d) as u64).collect();
+        interleave(&lengths, turns, |thread| {
+            next(thread, done[thread]);
+            done[thread] += 1;
+        });
     }
 }
 
@@ -216,8 +302,118 @@ mod tests {
             pieces.extend(vec![6; i + 1]);
         }
         let region = Region { range: 0..pieces.len(), function: 1 };
-        let cuts = cuts(&region, &pieces, |_| true, 4);
+        let groups: Vec<u32> = pieces.iter().map(|p| 4 * p).collect();
+        let cuts = cuts(&region, &iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4), 4);
         let iterations: Vec<usize> = cuts.windows(2).map(|w| pieces[w[0]..w[1]].iter().filter(|&&p| p == 5).count()).collect();
         assert_eq!(iterations, [3, 3, 2, 2]);
+    }
+
+    #[test]
+    fn a_nest_in_one_line_is_divided_where_its_stride_breaks() {
+        // Ten columns of twenty words, all read by one line; three threads get 4, 3 and 3 columns.
+        let addresses: Vec<u64> = (0..10u64).flat_map(|y| (0..20u64).map(move |x| 0x1000 + 1600 * x + 8 * y)).collect();
+        let region = Region { range: 0..200, function: 1 };
+        let starts = iterations(&region, 0, &[4; 200], &addresses, |_| true, 3);
+        assert_eq!(starts, (0..10).map(|y| 20 * y).collect::<Vec<_>>());
+        assert_eq!(cuts(&region, &starts, 3), [0, 80, 140, 200]);
+        // Random addresses have no stride: each access is an iteration.
+        let random: Vec<u64> = (0..200u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).collect();
+        assert_eq!(iterations(&region, 2, &[4; 200], &random, |_| true, 3).len(), 198);
+    }
+
+    const TOP: u64 = 0x7fff_ffff_f000;
+
+    /// A map of two functions: main with line 0, and a parallel region with lines 1 to 4.
+    fn code() -> CodeMap {
+        let mut code = CodeMap::new();
+        let from = code.functions.len() as u32;
+        for name in ["main", "main._omp_fn.0"] {
+            code.functions.push(crate::code::FunctionName { function: name.into(), module: "a".into() });
+        }
+        code.pieces = (0..5).map(|line| crate::code::Piece { function: from + u32::from(line > 0), line: 0, loops: Vec::new(), chain: Vec::new() }).collect();
+        code
+    }
+
+    /// A program of parallel loops: as one thread runs it, and as each of `n` runs it when iterations are divided statically, by whole phases.
+    /// Written from OpenMP's rules and knowing nothing of marks and cuts.
+    struct Program {
+        one: Thread,
+        phases: Vec<Vec<Vec<(u64, u32)>>>,
+    }
+
+    fn program(loops: &[(usize, Vec<u8>)], n: usize) -> Program {
+        let mut one = Thread::default();
+        let mut phases = Vec::new();
+        let mut put = |access: (u64, u32)| {
+            one.accesses.address.push(access.0);
+            one.accesses.size.push(8);
+            one.accesses.group.push(access.1);
+        };
+        for (number, (iterations, inner)) in loops.iter().enumerate() {
+            let number = number as u64;
+            // The first thread alone, on its stack and in shared data.
+            let serial = [(TOP, 0), (0x50_0000 + 8 * number, 0)];
+            serial.iter().copied().for_each(&mut put);
+            phases.push((0..n).map(|k| if k == 0 { serial.to_vec() } else { Vec::new() }).collect());
+            // What the region is given lies on the first thread's stack.
+            let given = [(TOP - 64, 4), (TOP - 56, 4)];
+            // An iteration: line 2 once, line 3 as often as it likes, line 4 for private data.
+            let body = |i: usize| {
+                let mut out = vec![(0x60_0000 + 64 * i as u64, 8)];
+                for k in 0..u64::from(inner[i % inner.len()]) {
+                    out.push((0x70_0000 + 8 * k * (number + 1), 12));
+                    out.push((TOP - 1024 - 8 * k, 16));
+                }
+                out
+            };
+            given.iter().copied().for_each(&mut put);
+            (0..*iterations).flat_map(body).for_each(&mut put);
+            let mut next = 0;
+            let threads = (0..n).map(|k| {
+                let mine = iterations / n + usize::from(k < iterations % n);
+                let range = next..next + mine;
+                next += mine;
+                let away = |(address, group): (u64, u32)| if group == 16 { (address - k as u64 * STACK, group) } else { (address, group) };
+                given.iter().copied().chain(range.flat_map(body).map(away)).collect()
+            });
+            phases.push(threads.collect());
+        }
+        Program { one, phases }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn each_thread_does_what_static_scheduling_gives_it(
+            loops in proptest::collection::vec((0usize..60, proptest::collection::vec(0u8..6, 1..8)), 1..5),
+            n in 1usize..33,
+        ) {
+            // At least an iteration for each thread; the rarest line is the outer loop's.
+            let loops: Vec<(usize, Vec<u8>)> = loops.into_iter().map(|(more, inner)| (n + more, inner.into_iter().map(|k| k.max(1)).collect())).collect();
+            let made = {
+                let Program { one, .. } = program(&loops, n);
+                mimic(&one, &code(), n)
+            };
+            let want = program(&loops, n);
+            proptest::prop_assert_eq!(made.regions, loops.len());
+            let mut got: Vec<Vec<Vec<(u64, u32)>>> = Vec::new();
+            let mut done = vec![0; n];
+            for ends in &made.phases {
+                got.push((0..n).map(|k| {
+                    let accesses = made.threads[k].accesses.view().slice(done[k]..ends[k]);
+                    accesses.address.iter().copied().zip(accesses.group.iter().copied()).collect()
+                }).collect());
+                done.clone_from(ends);
+            }
+            proptest::prop_assert_eq!(&got, &want.phases);
+            // The same threads as if they had been recorded: the regions are found again.
+            let aligned = aligned(&made.threads, &code());
+            proptest::prop_assert!(n == 1 || aligned.regions == loops.len());
+            let mut orders = [Vec::new(), Vec::new()];
+            in_phases(&made.phases, Turns::RoundRobin, |t, i| orders[0].push((t, i)));
+            in_phases(&aligned.phases, Turns::RoundRobin, |t, i| orders[1].push((t, i)));
+            proptest::prop_assert!(n == 1 || orders[0] == orders[1]);
+        }
     }
 }

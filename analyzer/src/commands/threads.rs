@@ -4,7 +4,6 @@ use super::document::Document;
 use super::stream::{Accesses, Segment};
 use super::visit;
 use crate::input::{ColumnSet, Trace};
-use mgz_models::interleave::{Turns, interleave};
 
 /// One thread.
 #[derive(Default)]
@@ -86,21 +85,6 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
                 cursors[at].0 = due;
                 break;
             }
-        }
-    }
-}
-
-/// Calls `next(thread, access)` for all accesses in an order.
-pub fn ordered(threads: &[Thread], turns: Option<Turns>, mut next: impl FnMut(usize, usize)) {
-    match turns {
-        None => recorded(threads, next),
-        Some(turns) => {
-            let lengths: Vec<u64> = threads.iter().map(|t| t.accesses.address.len() as u64).collect();
-            let mut done = vec![0usize; threads.len()];
-            interleave(&lengths, turns, |thread| {
-                next(thread, done[thread]);
-                done[thread] += 1;
-            });
         }
     }
 }

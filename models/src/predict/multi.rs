@@ -173,11 +173,11 @@ impl MultiModel {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::bins;
     use super::*;
+    use crate::histogram::shares;
 
     /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap in the bins of the smaller run.
     fn run(size: f64) -> Profile {
@@ -231,6 +231,93 @@ mod tests {
                 let linear: f64 = model.patterns().iter().filter(|p| p.0 == Pattern::Linear).map(|p| p.1).sum();
                 assert!((linear - 0.6).abs() < 0.05, "{basis:?}: {linear}");
             }
+        }
+    }
+
+    use proptest::prelude::*;
+
+    /// Points for a share of distances that are spread evenly over a range, each moved by itself.
+    fn points(from: f64, to: f64, share: f64, factor: f64) -> Vec<(f64, f64)> {
+        const POINTS: usize = 2000;
+        (0..POINTS).map(|k| ((from + (to - from) * (k as f64 + 0.5) / POINTS as f64) * factor, share / POINTS as f64)).collect()
+    }
+
+    /// Shares of the logarithmic bins [0,1) [1,2) [2,4) …, point by point.
+    fn octaves(points: &[(f64, f64)]) -> Vec<f64> {
+        let mut out = vec![0.0; 64];
+        points.iter().for_each(|&(d, share)| out[if d < 1.0 { 0 } else { d.log2() as usize + 1 }] += share);
+        out
+    }
+
+    fn overlap(a: &[f64], b: &[f64]) -> f64 {
+        a.iter().zip(b).map(|(x, y)| x.min(*y)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// The moved and divided pieces against points that are moved one by one.
+        #[test]
+        fn predictions_are_what_moving_each_distance_gives(
+            pieces in prop::collection::vec((1.0f64..5000.0, 2.0f64..3000.0, 0.05f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 1..6), size in 10.0f64..1e6,
+        ) {
+            let patterns = vec![Pattern::Constant, Pattern::SquareRoot, Pattern::Linear];
+            let total: f64 = pieces.iter().map(|p| p.2).sum();
+            let mix: Vec<(Piece, Vec<f64>)> = pieces
+                .iter()
+                .map(|&(from, width, share, a, b)| (Piece { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
+                .collect();
+            let model = MultiModel { basis: Basis::Log, size: 1000.0, patterns: patterns.clone(), mix: mix.clone(), residual: 0.0 };
+            let moved: Vec<(f64, f64)> = mix
+                .iter()
+                .flat_map(|(p, shares)| patterns.iter().zip(shares).flat_map(|(f, x)| points(p.from, p.to, p.share * x, f.of(size) / f.of(1000.0))).collect::<Vec<_>>())
+                .collect();
+            let want = octaves(&moved);
+            let got = shares(model.predict(size).into_iter(), &Scale::Log);
+            for (i, &y) in want.iter().enumerate() {
+                let x = got.get(i).copied().unwrap_or(0.0);
+                prop_assert!((x - y).abs() < 0.01, "bin {}: {} {}", i, x, y);
+            }
+        }
+
+        /// Two bins, each partly constant and partly linear: the fit against the best of all mixes in steps of a twentieth, tried one by one.
+        #[test]
+        fn fits_are_as_good_as_the_best_of_all_mixes(
+            low in 3u32..7, gap in 1u32..4, shares in (0.1f64..0.9, 0.0f64..1.0, 0.0f64..1.0), sizes in (2u32..4, 1u32..3),
+        ) {
+            let standard = 65_536.0;
+            let ranges = [(f64::from(low).exp2(), f64::from(low + 1).exp2()), (f64::from(low + gap).exp2(), f64::from(low + gap + 1).exp2())];
+            let weights = [shares.0, 1.0 - shares.0];
+            let truth = [shares.1, shares.2];
+            // Each bin under each pattern.
+            let part = |i: usize, linear: bool, share: f64, size: f64| points(ranges[i].0, ranges[i].1, weights[i] * share, if linear { size / standard } else { 1.0 });
+            let run = |size: f64| {
+                // Sorted into fine bins of a sixteenth of an octave.
+                let mut cells: std::collections::BTreeMap<i64, f64> = std::collections::BTreeMap::new();
+                let all = (0..2).flat_map(|i| [part(i, false, 1.0 - truth[i], size), part(i, true, truth[i], size)].concat());
+                all.for_each(|(d, share)| *cells.entry((d.log2() * 16.0).floor() as i64).or_default() += share);
+                let edge = |c: i64| (c as f64 / 16.0).exp2();
+                Profile { size, bins: bins(&cells.iter().map(|(&c, &n)| (edge(c), edge(c + 1), n)).collect::<Vec<_>>()), cold: 0.0 }
+            };
+            let sizes = [standard, standard / f64::from(sizes.0).exp2(), standard / f64::from(sizes.0 + sizes.1).exp2(), 4.0 * standard];
+            let model = train(&sizes[..3].iter().map(|&s| run(s)).collect::<Vec<_>>(), Basis::Log, 1000).unwrap();
+            let parts: Vec<[Vec<f64>; 4]> = sizes.iter().map(|&s| [(0, false), (0, true), (1, false), (1, true)].map(|(i, linear)| octaves(&part(i, linear, 1.0, s)))).collect();
+            let mixed = |at: usize, mix: [f64; 2]| -> Vec<f64> {
+                let [a, b, c, d] = &parts[at];
+                (0..64).map(|i| (1.0 - mix[0]) * a[i] + mix[0] * b[i] + (1.0 - mix[1]) * c[i] + mix[1] * d[i]).collect()
+            };
+            let fit = |mix: Option<[f64; 2]>, at: usize| {
+                let want = mixed(at, truth);
+                match mix {
+                    Some(mix) => overlap(&mixed(at, mix), &want),
+                    None => overlap(&crate::histogram::shares(model.predict(sizes[at]).into_iter(), &Scale::Log), &want),
+                }
+            };
+            let mean = |mix: Option<[f64; 2]>| (0..3).map(|at| fit(mix, at)).sum::<f64>() / 3.0;
+            let best = (0..=20).flat_map(|a| (0..=20).map(move |b| [f64::from(a) / 20.0, f64::from(b) / 20.0])).map(|mix| mean(Some(mix))).fold(0.0, f64::max);
+            prop_assert!(mean(None) > best - 0.03, "{} {} {:?}", mean(None), best, model.patterns());
+            // And what was not trained on.
+            prop_assert!(fit(None, 3) > 0.9, "{} {:?}", fit(None, 3), model.mix);
         }
     }
 }

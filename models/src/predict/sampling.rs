@@ -146,4 +146,53 @@ mod tests {
         }
         assert_eq!(samplers.candidates().iter().filter(|c| c.0.threshold == 8).count(), 3);
     }
+
+    /// The paper's procedure, read as definitions: each data sample is searched anew in the whole stream.
+    fn by_definition(stream: &[(u64, u64, u64)], spatial: u64) -> Vec<(Choice, u64, u64)> {
+        let mut out = Vec::new();
+        for threshold in 8..40 {
+            let long: Vec<&(u64, u64, u64)> = stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
+            let mut blocks: Vec<u64> = Vec::new();
+            for number in 0..SAMPLES {
+                // The first long reuse of a block that is far from all data samples before it, and later than them.
+                let Some(at) = long.iter().position(|r| blocks.iter().all(|&b| r.1.abs_diff(b) >= spatial && r.1 != b)) else { break };
+                let block = long[at].1;
+                blocks.push(block);
+                let seen: Vec<(u64, u64)> = long[at..].iter().filter(|r| r.1 == block).map(|r| (r.0, r.2)).take(ACCESSES).collect();
+                let mut peak = 0;
+                for i in 0..seen.len() {
+                    let after = seen.get(i + 1).map(|s| s.1);
+                    // At the beginning nothing is before; an equal neighbour behind is no greater one.
+                    let is = match (i, after) {
+                        (_, None) => false,
+                        (0, Some(after)) => seen[0].1 >= after,
+                        (i, Some(after)) => seen[i].1 > seen[i - 1].1 && seen[i].1 > after,
+                    };
+                    if is && peak < PEAKS {
+                        out.push((Choice { threshold, sample: number, peak }, seen[i].1, seen[i + 1].0));
+                        peak += 1;
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn candidates_are_those_of_the_definition(
+            reuses in proptest::collection::vec((0u64..200, 0u64..8000), 0..400), spatial in 1u64..60, many: bool,
+        ) {
+            let stream: Vec<(u64, u64, u64)> = reuses.iter().enumerate().map(|(i, &(block, d))| (3 * i as u64, if many { block * 50 } else { block }, d)).collect();
+            let mut samplers = Samplers::new(spatial);
+            stream.iter().for_each(|r| samplers.reuse(r.0, r.1, r.2));
+            let want = by_definition(&stream, spatial);
+            proptest::prop_assert_eq!(&samplers.candidates(), &want);
+            for (choice, value, known) in want {
+                proptest::prop_assert_eq!(samplers.value(&choice), Some((value, known)));
+            }
+        }
+    }
 }

@@ -1,0 +1,145 @@
+//! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by simulation.
+
+use super::super::stream::Accesses;
+use super::super::threads::Thread;
+use mgz_models::cache::{Hierarchy, LevelCounts, SetDistances, SetHits, Shape, expected_hits};
+use mgz_models::histogram::{Fine, WHOLE};
+use mgz_models::reuse::{ReuseEngine, ReuseSink};
+
+/// The caches of a setting.
+pub struct Setup {
+    /// First level first.
+    pub levels: Vec<Shape>,
+    /// Levels from here on are shared.
+    pub shared: usize,
+    /// Sets that are followed at most, see [`SetDistances`].
+    pub follow: u64,
+}
+
+/// Model and simulation of one level.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Hits in a cache of this shape, by the model: alone, as if it saw every access.
+    pub model: f64,
+    /// The same by set distances, for several numbers of ways; the level's own comes first.
+    pub by_ways: Vec<(usize, SetHits)>,
+    /// The same by simulation of the cache alone.
+    pub alone: u64,
+    /// In the hierarchy.
+    pub counts: LevelCounts,
+}
+
+impl Outcome {
+    fn add(&mut self, other: Outcome) {
+        self.model += other.model;
+        self.alone += other.alone;
+        if self.by_ways.is_empty() {
+            self.by_ways = other.by_ways;
+        } else {
+            for (sum, more) in self.by_ways.iter_mut().zip(other.by_ways) {
+                sum.1.hits += more.1.hits;
+                sum.1.variance += more.1.variance;
+            }
+        }
+    }
+}
+
+/// Distances of a stream of accesses. One that touches two lines hits if both do: it has the greater distance of the two.
+struct Profile {
+    fine: Fine,
+    sets: SetDistances,
+    /// Of the access so far: whether a line is new, and the greatest distance.
+    new: bool,
+    greatest: Option<u64>,
+}
+
+impl ReuseSink for Profile {
+    #[inline(always)]
+    fn first(&mut self, _row: u64, block: u64, _tag: u32) {
+        self.new = true;
+        self.sets.touch(block);
+    }
+    #[inline(always)]
+    fn reuse(&mut self, _row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
+        self.greatest = self.greatest.max(Some(distance));
+        self.sets.touch(block);
+    }
+    #[inline(always)]
+    fn done(&mut self, _row: u64, _tag: u32) {
+        let distance = self.greatest.take().filter(|_| !self.new);
+        self.new = false;
+        self.sets.done(distance);
+        if let Some(distance) = distance {
+            self.fine.add(distance);
+        }
+    }
+}
+
+/// An order of accesses: calls back with (thread, access).
+pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
+
+/// Model and simulation of all levels. Private levels see one thread each, shared ones all in `order`.
+pub fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outcome> {
+    let mut out = vec![Outcome::default(); setup.levels.len()];
+    let address = |thread: usize, access: usize| {
+        let t = &threads[thread];
+        // Processes have address spaces of their own.
+        let space = u64::from(t.process != threads[0].process) * u64::from(t.process) << 48;
+        (t.accesses.address[access] ^ space, t.accesses.size[access])
+    };
+    for (number, shape) in setup.levels.iter().enumerate() {
+        if number < setup.shared {
+            for (t, thread) in threads.iter().enumerate() {
+                let whole = |next: &mut dyn FnMut(usize, usize)| (0..thread.accesses.address.len()).for_each(|i| next(t, i));
+                out[number].add(profile(&whole, &address, shape, setup.follow));
+            }
+        } else {
+            out[number] = profile(order, &address, shape, setup.follow);
+        }
+    }
+    let mut private: Vec<Hierarchy> = threads.iter().map(|_| Hierarchy::new(&setup.levels[..setup.shared])).collect();
+    let mut shared = Hierarchy::new(&setup.levels[setup.shared..]);
+    order(&mut |thread, access| {
+        let (address, size) = address(thread, access);
+        if setup.shared == 0 || private[thread].misses(address, size) {
+            shared.access(address, size);
+        }
+    });
+    for (number, outcome) in out.iter_mut().enumerate() {
+        if number < setup.shared {
+            for hierarchy in &private {
+                let counts = hierarchy.counts()[number];
+                outcome.counts.accesses += counts.accesses;
+                outcome.counts.misses += counts.misses;
+            }
+        } else {
+            outcome.counts = shared.counts()[number - setup.shared];
+        }
+    }
+    out
+}
+
+/// Hits of one cache that sees the stream: by the model, by set distances, and by simulation.
+fn profile(order: Order<'_>, address: &dyn Fn(usize, usize) -> (u64, u32), shape: &Shape, follow: u64) -> Outcome {
+    let mut engine = ReuseEngine::new(shape.line.trailing_zeros());
+    let mut sink = Profile { fine: Fine::new(WHOLE), sets: SetDistances::new(shape, follow, 1), new: false, greatest: None };
+    let mut alone = Hierarchy::new(std::slice::from_ref(shape));
+    let mut buffer = Accesses::default();
+    order(&mut |thread, access| {
+        let (address, size) = address(thread, access);
+        alone.access(address, size);
+        buffer.address.push(address);
+        buffer.size.push(size);
+        buffer.group.push(0);
+        if buffer.address.len() == 1 << 14 {
+            engine.run(&buffer.address, &buffer.size, &buffer.group, &mut sink);
+            buffer.clear();
+        }
+    });
+    engine.run(&buffer.address, &buffer.size, &buffer.group, &mut sink);
+    let counts = alone.counts()[0];
+    let own = shape.ways as usize;
+    let others = (0..).map(|k| 1usize << k).take_while(|&w| w <= sink.sets.depth()).filter(|&w| w != own);
+    let by_ways = std::iter::once(own).chain(others).map(|ways| (ways, sink.sets.hits_with(ways))).collect();
+    Outcome { model: expected_hits(sink.fine.bins(), shape), by_ways, alone: counts.accesses - counts.misses, counts: LevelCounts::default() }
+}
