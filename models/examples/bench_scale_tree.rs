@@ -59,18 +59,26 @@ fn main() {
                 sum = sum.wrapping_add(tree_only(&mut tree, n, step));
             }
             let alone = (rounds * 2 * n) as f64 / clock.seconds() / 1e6;
-            let (mut approx, mut exact) = (f64::NAN, f64::NAN);
-            // Beyond, tables of blocks take tens of gigabytes.
-            if n <= 100_000_000 {
-                let sizes = vec![8u32; 1 << 16];
-                let tags = vec![0u32; 1 << 16];
-                let mut engine = ApproxEngine::new(6, bound);
-                let mut sink = Sum::default();
-                approx = engine_speed(n, |a| engine.run(a, &sizes, &tags, &mut sink));
-                let mut engine = ReuseEngine::new(6);
-                exact = engine_speed(n, |a| engine.run(a, &sizes, &tags, &mut sink));
-                sum = sum.wrapping_add(sink.0);
-            }
+            let (sizes, tags) = (vec![8u32; 1 << 16], vec![0u32; 1 << 16]);
+            let mut sink = Sum::default();
+            // Small ones again and again, as samples of a trace are measured.
+            let mut engine = ApproxEngine::new(6, bound);
+            let approx = engine_speed(n, fits(n, 14), rounds, |a| {
+                if a.is_empty() {
+                    return engine.begin();
+                }
+                engine.run(a, &sizes, &tags, &mut sink);
+            });
+            drop(engine);
+            let mut engine = ReuseEngine::new(6);
+            let exact = engine_speed(n, fits(n, 72), rounds, |a| {
+                if a.is_empty() {
+                    return engine.begin();
+                }
+                engine.run(a, &sizes, &tags, &mut sink);
+            });
+            drop(engine);
+            sum = sum.wrapping_add(sink.0);
             println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
         }
         n *= 10;
@@ -126,18 +134,35 @@ fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
     sum
 }
 
-fn engine_speed(n: u64, mut run: impl FnMut(&[u64])) -> f64 {
+/// Whether so many bytes a block are free.
+fn fits(n: u64, bytes: u64) -> bool {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = text.lines().find_map(|l| l.strip_prefix("MemAvailable:")).and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    free.is_none_or(|kib| n * bytes < kib * 1024)
+}
+
+/// Million accesses a second; an empty slice begins anew. Not a number where memory does not suffice.
+fn engine_speed(n: u64, fits: bool, rounds: u64, mut run: impl FnMut(&[u64])) -> f64 {
+    if !fits {
+        return f64::NAN;
+    }
     let mut busy = 0.0;
     let mut buffer = Vec::with_capacity(1 << 16);
-    let mut blocks = stream(n);
-    loop {
-        buffer.clear();
-        buffer.extend(blocks.by_ref().take(1 << 16).map(|b| b * 64));
-        if buffer.is_empty() {
-            return (2 * n) as f64 / busy / 1e6;
-        }
+    for _ in 0..rounds {
         let clock = Instant::now();
-        run(&buffer);
+        run(&[]);
         busy += clock.seconds();
+        let mut blocks = stream(n);
+        loop {
+            buffer.clear();
+            buffer.extend(blocks.by_ref().take(1 << 16).map(|b| b * 64));
+            if buffer.is_empty() {
+                break;
+            }
+            let clock = Instant::now();
+            run(&buffer);
+            busy += clock.seconds();
+        }
     }
+    (rounds * 2 * n) as f64 / busy / 1e6
 }

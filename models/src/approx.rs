@@ -1,26 +1,17 @@
 //! Approximate reuse distance of a stream of accesses: a [`ScaleTree`] behind the same interface as the exact
 //! [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are as the tree's bound says.
 
-use crate::reuse::{ReuseSink, spread};
+use crate::reuse::ReuseSink;
 use crate::scale_tree::{Bound, ScaleTree};
+use crate::times::Times;
 
 /// Accesses between the prefetch of a table line and its use.
 const AHEAD: usize = 24;
-const MIN_TABLE: usize = 2048;
-
-#[derive(Clone, Copy)]
-struct Entry {
-    block: u64,
-    /// Time of the last access; 0: free.
-    time: u64,
-}
 
 /// See the module's text.
 pub struct ApproxEngine {
     shift: u32,
-    table: Vec<Entry>,
-    table_shift: u32,
-    used: usize,
+    times: Times,
     tree: ScaleTree,
     /// Time of the next access; the sample began at time 1.
     now: u64,
@@ -32,9 +23,7 @@ impl ApproxEngine {
     pub fn new(shift: u32, bound: Bound) -> ApproxEngine {
         ApproxEngine {
             shift: shift.min(63),
-            table: vec![Entry { block: 0, time: 0 }; MIN_TABLE],
-            table_shift: 64 - MIN_TABLE.trailing_zeros(),
-            used: 0,
+            times: Times::new(),
             tree: ScaleTree::new(bound, 1),
             now: 1,
             touched: Vec::new(),
@@ -43,13 +32,7 @@ impl ApproxEngine {
 
     /// Starts a sample: nothing has been touched yet.
     pub fn begin(&mut self) {
-        if self.used > 0 {
-            let size = (self.used * 2).next_power_of_two().max(MIN_TABLE).min(self.table.len());
-            self.table.truncate(size);
-            self.table.fill(Entry { block: 0, time: 0 });
-            self.table_shift = 64 - size.trailing_zeros();
-        }
-        self.used = 0;
+        self.times.clear();
         self.now = 1;
         self.tree.begin(1);
     }
@@ -85,7 +68,7 @@ impl ApproxEngine {
         let len = address.len().min(size.len()).min(tag.len());
         for i in 0..len {
             if let Some(&ahead) = address.get(i + AHEAD) {
-                crate::prefetch(&self.table[(spread(ahead >> self.shift) >> self.table_shift) as usize]);
+                self.times.prefetch(ahead >> self.shift);
             }
             let first = address[i] >> self.shift;
             let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
@@ -100,32 +83,14 @@ impl ApproxEngine {
     }
 
     #[inline(always)]
-    fn find(&self, block: u64) -> (usize, u64) {
-        let mask = self.table.len() - 1;
-        let mut at = (spread(block) >> self.table_shift) as usize & mask;
-        loop {
-            let entry = &self.table[at];
-            if entry.time == 0 || entry.block == block {
-                return (at, entry.time);
-            }
-            at = (at + 1) & mask;
-        }
-    }
-
-    #[inline(always)]
     fn touch_one<S: ReuseSink>(&mut self, row: u64, block: u64, tag: u32, sink: &mut S) {
-        if (self.used + 1) * 2 > self.table.len() {
-            self.grow(1);
-        }
-        let (at, time) = self.find(block);
+        let time = self.times.swap(block, self.now);
         if time == 0 {
-            self.used += 1;
             sink.first(row, block, tag);
         } else {
             let distance = self.tree.take(time);
             sink.reuse(row, block, tag, distance, self.now - time);
         }
-        self.table[at] = Entry { block, time: self.now };
         self.tree.push(1);
         self.now += 1;
     }
@@ -134,13 +99,22 @@ impl ApproxEngine {
     /// each of which takes a time of its own.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
-        let mut touched = std::mem::take(&mut self.touched);
-        let count = last - first + 1;
-        if (self.used as u64 + count) * 2 > self.table.len() as u64 {
-            self.grow(count as usize);
+        const PORTION: u64 = 1 << 16;
+        let mut from = first;
+        loop {
+            let to = last.min(from.saturating_add(PORTION - 1));
+            self.touch_portion(row, from, to, tag, sink);
+            if to == last {
+                return;
+            }
+            from = to + 1;
         }
+    }
+
+    fn touch_portion<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
+        let mut touched = std::mem::take(&mut self.touched);
         touched.clear();
-        touched.extend((first..=last).map(|block| (block, self.find(block).1)));
+        touched.extend((first..=last).map(|block| (block, self.times.get(block))));
         for &(block, time) in &touched {
             if time == 0 {
                 sink.first(row, block, tag);
@@ -152,24 +126,11 @@ impl ApproxEngine {
             if time != 0 {
                 self.tree.take(time);
             }
-            let at = self.find(block).0;
-            self.used += usize::from(time == 0);
-            self.table[at] = Entry { block, time: self.now };
+            self.times.swap(block, self.now);
         }
-        self.tree.push(count);
+        self.tree.push(touched.len() as u64);
         self.now += 1;
         self.touched = touched;
-    }
-
-    #[cold]
-    fn grow(&mut self, n: usize) {
-        let size = ((self.used + n) * 4).next_power_of_two();
-        let old = std::mem::replace(&mut self.table, crate::large_vec(Entry { block: 0, time: 0 }, size));
-        self.table_shift = 64 - size.trailing_zeros();
-        for entry in old.into_iter().filter(|e| e.time != 0) {
-            let (at, _) = self.find(entry.block);
-            self.table[at] = entry;
-        }
     }
 }
 

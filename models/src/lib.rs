@@ -33,5 +33,6 @@ pub mod reuse;
 pub mod scale_tree;
 mod short;
 pub mod time_to_stack;
+mod times;
 
 pub(crate) use memory::{large_vec, prefetch};

@@ -2,8 +2,9 @@
 //!
 //! A [`Profile`] is what was measured of one run: its histogram and its input size. Patterns say how distances grow with the input
 //! size s: not at all, or with s, s^½, s^⅓, s^⅔. [`single`] gives each partition of the reference histogram one
-//! pattern; [`multi`] lets every bin of a histogram be a mix of patterns.
+//! pattern; [`multi`] lets every bin of a histogram be a mix of patterns; [`combined`] weighs their predictions.
 
+pub mod combined;
 pub mod multi;
 pub mod sampling;
 pub mod single;

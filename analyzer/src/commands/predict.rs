@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;
+use mgz_models::predict::combined;
 use mgz_models::predict::multi::{self, Basis, MultiModel};
 use mgz_models::predict::sampling::{Choice, Samplers};
 use mgz_models::predict::single::{self, SingleModel};
@@ -77,6 +78,7 @@ pub enum SizeFrom {
     Sampling,
 }
 
+const BASES: [Basis; 3] = [Basis::Log, Basis::LogLinear, Basis::Reference];
 const FORMAT: &str = "mgz-locality-model";
 const VERSION: u32 = 1;
 
@@ -96,6 +98,9 @@ struct ModelFile {
     cold: Vec<(f64, f64)>,
     single: SingleModel,
     multi: Vec<MultiModel>,
+    /// Weights of the methods above in the combined prediction, in their order; empty: there is none.
+    #[serde(default)]
+    weights: Vec<f64>,
 }
 
 /// What is measured of a trace.
@@ -232,7 +237,10 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
     }
     let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
     let partitions = arguments.partitions as usize;
-    let multi = [Basis::Log, Basis::LogLinear, Basis::Reference].into_iter().filter_map(|basis| multi::train(&profiles, basis, partitions)).collect();
+    let multi = BASES.into_iter().filter_map(|basis| multi::train(&profiles, basis, partitions)).collect();
+    let single = |runs: &[Profile], size: f64| single::train(runs, partitions).predict(size);
+    let mixed = BASES.map(|basis| move |runs: &[Profile], size: f64| multi::train(runs, basis, partitions).map_or_else(Vec::new, |m| m.predict(size)));
+    let weights = combined::weights(&profiles, &[&single, &mixed[0], &mixed[1], &mixed[2]]);
     let model = ModelFile {
         format: FORMAT.into(),
         version: VERSION,
@@ -245,6 +253,8 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
         sizes,
         single: single::train(&profiles, partitions),
         multi,
+        // With two runs nothing can be left out to weigh by, and bins of an octave cannot tell patterns apart.
+        weights: weights.unwrap_or_else(|| vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0]),
     };
     Ok((model, damaged))
 }
@@ -257,10 +267,17 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
         let Some(values) = values else { continue };
         let sizes: Vec<f64> = values.iter().map(|v| v.0 as f64).collect();
         let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
+        // What stands for the input size grows when the data do.
+        let grows = |(a, b): (usize, usize)| runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b];
+        if !(0..runs.len()).flat_map(|a| (0..runs.len()).map(move |b| (a, b))).all(grows) {
+            continue;
+        }
         // Coarse partitions are enough to choose by; late discovery costs coverage.
         let late = runs.iter().zip(&values).map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64).fold(0.0, f64::max);
-        let model = single::train(&profiles, 100);
-        let fit: f64 = profiles.iter().map(|p| 1.0 - accuracy(&model.predict(p.size), &p.bins)).sum::<f64>() / profiles.len() as f64;
+        // With three runs and more, each is predicted from the others; with two only the fit is left.
+        let error = |train: &[Profile], test: &Profile| 1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins);
+        let others = |out: usize| profiles.iter().enumerate().filter(|(i, _)| *i != out || profiles.len() < 3).map(|(_, p)| p.clone()).collect::<Vec<_>>();
+        let fit = profiles.iter().enumerate().map(|(i, p)| error(&others(i), p)).sum::<f64>() / profiles.len() as f64;
         let score = fit + 0.1 * late;
         if best.as_ref().is_none_or(|b| score < b.0 - 1e-9) {
             best = Some((score, sizes, choice));
@@ -283,7 +300,7 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
         file.display()
     );
     let model: ModelFile = serde_json::from_value(value).with_context(|| format!("{}: a damaged model; {remedy}", file.display()))?;
-    let whole = model.block.is_power_of_two() && !model.single.fits.is_empty() && model.sizes.iter().all(|s| s.is_finite() && *s > 0.0);
+    let whole = model.block.is_power_of_two() && !model.single.fits.is_empty() && model.sizes.iter().chain(&model.weights).all(|s| s.is_finite() && *s >= 0.0) && model.sizes.iter().all(|s| *s > 0.0);
     anyhow::ensure!(whole && model.multi.iter().all(|m| m.mix.iter().all(|x| x.1.len() == m.patterns.len())), "{}: a damaged model; {remedy}", file.display());
     Ok(model)
 }
@@ -343,6 +360,10 @@ struct Results {
 fn predictions(model: &ModelFile, size: f64) -> Vec<(&'static str, Vec<Bin>)> {
     let mut out = vec![("single reference", model.single.predict(size))];
     out.extend(model.multi.iter().map(|m| (basis_name(m.basis), m.predict(size))));
+    if model.weights.len() == out.len() {
+        let parts: Vec<(f64, Vec<Bin>)> = model.weights.iter().copied().zip(out.iter().map(|o| o.1.clone())).collect();
+        out.push(("combined", combined::combine(&parts)));
+    }
     out
 }
 

@@ -22,6 +22,8 @@ const RECORD_SAMPLE: u32 = 9;
 /// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in the order of their encoding.
 const REGISTERS: u64 = 0xff_00ff;
 const ENCODING: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+/// The leader's record: its number, and the processor with four bytes behind.
+const LEADER_BYTES: usize = 16;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
@@ -54,7 +56,7 @@ pub struct Trigger {
 impl Trigger {
     fn attr(&self) -> Attr {
         let (kind, config) = self.counters.as_ref().map_or((TYPE_SOFTWARE, SW_TASK_CLOCK), |c| (c[0].kind, c[0].config));
-        Attr { sample_period: self.period.max(1), sample_type: bits::IDENTIFIER, ..counting(kind, config) }
+        Attr { sample_period: self.period.max(1), sample_type: bits::IDENTIFIER | bits::CPU, ..counting(kind, config) }
     }
 }
 
@@ -131,6 +133,10 @@ pub struct Events {
     period: u64,
     signal: i32,
     lost: u64,
+    /// Records that have been read and not yet looked at.
+    unread: Vec<u8>,
+    /// Processor that the thread was last stopped on by the leader.
+    processor: Option<u32>,
 }
 
 impl Events {
@@ -153,7 +159,7 @@ impl Events {
         let ring = ring(&leader)?;
         signals(&leader, thread, trigger.signal)?;
         let slots = (0..watchpoints).map(|_| None).collect();
-        Ok(Events { slots, ring, members, clock_id, counter_ids, leader, thread, period: trigger.period, signal: trigger.signal, lost: 0 })
+        Ok(Events { slots, ring, members, clock_id, counter_ids, leader, thread, period: trigger.period, signal: trigger.signal, lost: 0, unread: Vec::new(), processor: None })
     }
 
     /// Sets the next period to a share of the asked one.
@@ -215,10 +221,23 @@ impl Events {
         }
     }
 
+    fn drain(&mut self) {
+        let from = self.unread.len();
+        self.ring.drain(&mut self.unread);
+        let stops = records(&self.unread[from..]).filter(|(kind, record)| *kind == RECORD_SAMPLE && record.len() == LEADER_BYTES);
+        self.processor = stops.last().map(|(_, record)| word(record, 8) as u32).or(self.processor);
+    }
+
+    /// Processor on which the leader last stopped the thread.
+    pub fn processor(&mut self) -> Option<u32> {
+        self.drain();
+        self.processor
+    }
+
     /// Hits since the last call, in order; those of watchpoints that were closed are left out.
     pub fn hits(&mut self) -> Vec<(usize, Hit)> {
-        let mut bytes = Vec::new();
-        self.ring.drain(&mut bytes);
+        self.drain();
+        let bytes = std::mem::take(&mut self.unread);
         let mut out: Vec<(usize, Hit)> = Vec::new();
         for (kind, record) in records(&bytes) {
             if kind == RECORD_LOST {
@@ -316,14 +335,14 @@ mod tests {
             body.iter().for_each(|w| bytes.extend(w.to_ne_bytes()));
         };
         let registers: Vec<u64> = (0..16).map(|i| 100 + i).collect();
-        add(RECORD_SAMPLE, &[7]);
+        add(RECORD_SAMPLE, &[7, 3]);
         add(3, &[7, 1]);
         add(RECORD_LOST, &[7, 5]);
         add(RECORD_SAMPLE, &[&[8, 0x1234, 2, 100, 1, 200, 2, 2], &registers[..]].concat());
         let all: Vec<_> = records(&bytes).collect();
         assert_eq!(all.iter().map(|r| r.0).collect::<Vec<_>>(), [RECORD_SAMPLE, RECORD_LOST, RECORD_SAMPLE]);
         assert_eq!(word(all[1].1, 8), 5);
-        assert_eq!(hit(all[0].1), None, "the leader's record has only its number");
+        assert_eq!(hit(all[0].1), None, "the leader's record has only its number and the processor");
         let seen = hit(all[2].1).unwrap();
         assert_eq!((seen.id, seen.ip, seen.values.len(), word(seen.values, 16)), (8, 0x1234, 32, 200));
         // rax rbx rcx rdx rsi rdi rbp rsp, by encoding: rax rcx rdx rbx rsp rbp rsi rdi.

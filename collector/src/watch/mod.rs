@@ -9,6 +9,7 @@
 //! | [`ptrace`] | stopping, stepping and reading threads |
 //! | [`calibrate`] | whether watchpoints work here, and what they cost |
 //! | [`counters`] | what counts accesses on this machine |
+//! | [`pin`] | recorder and thread on one processor while it is stepped |
 //! | [`run`] | a program from its start to its end |
 //! | [`places`] | code addresses to functions and lines |
 //! | [`write`] | `watch.parquet` |
@@ -22,6 +23,7 @@ pub mod calibrate;
 pub mod command;
 pub mod counters;
 pub mod events;
+pub mod pin;
 pub mod places;
 pub mod ptrace;
 pub mod run;

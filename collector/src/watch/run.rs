@@ -2,6 +2,7 @@
 
 use super::calibrate::{Obstacle, calibrate};
 use super::events::{Events, Trigger};
+use super::pin::Recorder;
 use super::places::{Maps, Place};
 use super::ptrace::{self, Held};
 use super::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
@@ -123,7 +124,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited()).map_err(own("starting a process"))?;
     let root = held.pid() as i32;
     ptrace::seize(root).map_err(Obstacle::Trace)?;
-    let mut session = Session { job, root, costs, random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period), tasks: BTreeMap::new(), maps: Maps::default(), rows: Vec::new(), sums: Sums::default(), problems: Vec::new(), status: None, executed: false, until: None };
+    let mut session = Session { job, root, costs, random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period), tasks: BTreeMap::new(), maps: Maps::default(), rows: Vec::new(), sums: Sums::default(), problems: Vec::new(), status: None, executed: false, until: None, recorder: Recorder::default() };
     session.tasks.insert(root, Task { process: root, watched: None });
     let program = job.program.display().to_string();
     let over = AtomicBool::new(false);
@@ -214,6 +215,7 @@ struct Session<'a> {
     /// The program itself runs, no longer the recorder's copy.
     executed: bool,
     until: Option<Instant>,
+    recorder: Recorder,
 }
 
 impl Session<'_> {
@@ -338,6 +340,7 @@ impl Session<'_> {
             ptrace::resume(thread, 0);
             return None;
         }
+        let alone = self.tasks.len() == 1;
         let Some(Task { process, watched: Some(watched) }) = self.tasks.get_mut(&thread) else {
             ptrace::resume(thread, 0);
             return None;
@@ -345,9 +348,18 @@ impl Session<'_> {
         let process = *process;
         let Watched { events, sampler } = watched;
         events.next_period(share);
+        // Free again at the end of this function's part: before the thread runs on.
+        let bound = match events.processor() {
+            Some(processor) if alone => self.recorder.join(thread, processor),
+            _ => {
+                self.recorder.leave();
+                None
+            }
+        };
         let mut held = Held { thread, events, signal: self.job.trigger.signal, unhandled: None };
         // If the thread is gone, the next wait tells.
         let _ = sampler.sample(&mut held);
+        drop(bound);
         let unhandled = held.unhandled;
         let pairs = sampler.take_pairs();
         self.add(process, thread, pairs);
