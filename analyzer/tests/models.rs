@@ -127,7 +127,20 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
     let got = json(&folder.path().join("one"), &["cache", "@", "--level", "16K:8", "--level", "64K:8"]);
     for level in got["levels"].as_array().unwrap() {
         assert!(level["difference_points"].as_f64().unwrap().abs() < 1.0, "{level}");
+        // All sets followed: what the simulation says.
+        assert_eq!((level["hit_rate_sets"].as_f64(), level["difference_points_sets"].as_f64()), (level["hit_rate_alone"].as_f64(), Some(0.0)), "{level}");
     }
+    // Other numbers of ways, as many sets: what levels of that shape give.
+    for (ways, size) in [(1, "8K:1"), (2, "16K:2"), (32, "256K:32")] {
+        let row = got["ways"].as_array().unwrap().iter().find(|r| r["level"] == 2 && r["ways"] == ways).unwrap();
+        let level = &json(&folder.path().join("one"), &["cache", "@", "--level", size])["levels"][0];
+        assert_eq!((&row["size"], &row["hit_rate_sets"]), (&level["size"], &level["hit_rate_alone"]), "{row}");
+    }
+    // A sample of the sets: an interval that has the truth, or nearly.
+    let few = json(&folder.path().join("one"), &["cache", "@", "--level", "64K:8", "--sets", "32"]);
+    let key = |k: &str| few["levels"][0][k].as_f64().unwrap();
+    assert!(key("hit_rate_sets_lo") < key("hit_rate_sets") && key("hit_rate_sets") < key("hit_rate_sets_hi"), "{}", few["levels"][0]);
+    assert!((key("hit_rate_sets") - key("hit_rate_alone")).abs() < 0.01, "{}", few["levels"][0]);
     // Fully associative, all in: only first touches miss.
     let got = json(&folder.path().join("one"), &["cache", "@", "--level", "128K:2048"]);
     assert_eq!(got["levels"][0]["misses"], 2000);
@@ -137,6 +150,8 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
     let got = json(&one, &["cache", "@", "--level", "16K:8", "--weights-from", one.to_str().unwrap()]);
     let (whole, parts) = (got["levels"][0]["hit_rate_model"].as_f64().unwrap(), got["recombined"][0]["hit_rate_model"].as_f64().unwrap());
     assert!((whole - parts).abs() < 0.01, "{whole} {parts}");
+    let (whole, parts) = (got["levels"][0]["hit_rate_alone"].as_f64().unwrap(), got["recombined"][0]["hit_rate_sets"].as_f64().unwrap());
+    assert!((whole - parts).abs() < 1e-9, "{whole} {parts}");
     // Two threads that read the same array in step: each alone has first touches only, the shared level sees every second access hit.
     let array: Vec<u64> = (0..1000).map(|i| 0x10000 + i * 64).collect();
     let mut both = rows(&array, 8, 0, 10);
@@ -173,6 +188,7 @@ fn prediction_extrapolates_and_refuses_other_programs() {
     let (a, b, c, model) = (at("a"), at("b"), at("c"), at("model"));
     for from in ["data", "sampling"] {
         let got = json(folder.path(), &["predict", "--train", &a, "--train", &b, "--save", &model, "--test", &c, "--size-from", from]);
+        assert_eq!(got["accuracy"].as_array().unwrap().last().unwrap()["method"], "combined");
         for row in got["accuracy"].as_array().unwrap() {
             let (method, accuracy) = (row["method"].as_str().unwrap(), row["accuracy"].as_f64().unwrap());
             assert!(accuracy > 0.95, "{from} {method}: {row}");
@@ -292,6 +308,8 @@ fn bad_input_gets_one_clear_error() {
         (vec!["cache", full, "--level", "1M:8", "--level", "32K:8"], 1, "first level first"),
         (vec!["cache", full, "--level", "32K:8", "--shared-from", "3"], 1, "beyond"),
         (vec!["cache", full, "--level", "32K:8", "--mimic", "4"], 1, "OpenMP"),
+        (vec!["cache", full, "--level", "32K:8", "--mimic", "0"], 2, "--mimic"),
+        (vec!["cache", full, "--level", "32K:8", "--sets", "2"], 2, "--sets"),
         (vec!["reuse", full, "--block", "48"], 2, "power of two"),
         (vec!["reuse", full, "--relative-error", "1.5"], 2, "below 1"),
         (vec!["reuse", full, "--bins", "log-linear", "--width", "100"], 1, "power of two"),
