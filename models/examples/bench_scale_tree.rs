@@ -1,4 +1,5 @@
-//! Speed of the scale tree: `bench_scale_tree [LARGEST]`, accesses per second of CPU time.
+//! Speed of the scale tree: `bench_scale_tree [LARGEST [SMALLEST [BOUNDS [PARTS]]]]`, accesses per second of CPU time; lists are separated by commas, parts are tree,
+//! approx, exact and conversion.
 //!
 //! As in Zhong et al., section 4.1: N blocks are traversed twice with reuse distance N/100, and the last access time is known
 //! beforehand ("the hashing step is bypassed"). Then whole engines, tables included, on the same streams: the
@@ -44,17 +45,22 @@ fn stream(n: u64) -> impl Iterator<Item = u64> {
 }
 
 fn main() {
-    let largest: u64 = std::env::args().nth(1).and_then(|a| a.parse::<f64>().ok()).map_or(100_000_000, |v| v as u64);
+    let number = |at: usize, or: u64| std::env::args().nth(at).and_then(|a| a.parse::<f64>().ok()).map_or(or, |v| v as u64);
+    let listed = |at: usize, what: &str| std::env::args().nth(at).is_none_or(|list| list.split(',').any(|w| w == what));
+    let largest = number(1, 100_000_000);
     println!("{:>12} {:>7} {:>10} {:>8} {:>12} {:>12}", "blocks", "bound", "tree M/s", "nodes", "engine M/s", "exact M/s");
-    let mut n = 100_000;
+    let mut n = number(2, 100_000);
     while n <= largest {
         for (name, bound) in [("99%", Bound::Relative(0.01)), ("99.9%", Bound::Relative(0.001)), ("b=2048", Bound::Absolute { error: 2048, exact: 0 })] {
+            if !listed(3, name) {
+                continue;
+            }
             let step = n / 100;
             let rounds = (20_000_000 / (2 * n)).max(1);
             let mut tree = ScaleTree::new(bound, 1);
             let mut sum = 0u64;
             let clock = Instant::now();
-            for _ in 0..rounds {
+            for _ in 0..if listed(4, "tree") { rounds } else { 0 } {
                 tree.begin(1);
                 sum = sum.wrapping_add(tree_only(&mut tree, n, step));
             }
@@ -63,7 +69,7 @@ fn main() {
             let mut sink = Sum::default();
             // Small ones again and again, as samples of a trace are measured.
             let mut engine = ApproxEngine::new(6, bound);
-            let approx = engine_speed(n, fits(n, 14), rounds, |a| {
+            let approx = engine_speed(n, listed(4, "approx") && fits(n, 14), rounds, |a| {
                 if a.is_empty() {
                     return engine.begin();
                 }
@@ -71,7 +77,7 @@ fn main() {
             });
             drop(engine);
             let mut engine = ReuseEngine::new(6);
-            let exact = engine_speed(n, fits(n, 72), rounds, |a| {
+            let exact = engine_speed(n, listed(4, "exact") && fits(n, 72), rounds, |a| {
                 if a.is_empty() {
                     return engine.begin();
                 }
@@ -83,7 +89,9 @@ fn main() {
         }
         n *= 10;
     }
-    conversion();
+    if listed(4, "conversion") {
+        conversion();
+    }
 }
 
 /// Time to stack distance, over a range of 2^40.

@@ -140,8 +140,11 @@ mod tests {
     use crate::reuse::tests::by_definition;
     use proptest::prelude::*;
 
+    /// Row, block, tag, and distance and interval of a reuse.
+    type Touch = (u64, u64, u32, Option<(u64, u64)>);
+
     #[derive(Default)]
-    struct Log(Vec<(u64, u64, u32, Option<(u64, u64)>)>);
+    struct Log(Vec<Touch>);
 
     impl ReuseSink for Log {
         fn first(&mut self, row: u64, block: u64, tag: u32) {

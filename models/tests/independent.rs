@@ -79,7 +79,7 @@ fn distances_of_a_million_accesses_are_those_of_an_independent_implementation() 
                 1 => random(300_000),
                 2 => {
                     let bits = random(18);
-                    if i % 3 == 0 { 1 << 30 | i % 50_000 } else { random(1 << bits) }
+                    if i % 3 == 0 { (1 << 30) | (i % 50_000) } else { random(1 << bits) }
                 }
                 _ => (i / 200_000) << 20 | random(5000 << (i / 200_000)),
             })
