@@ -279,6 +279,8 @@ mod tests {
                 let p = expected / trials;
                 // P(k, Δ) by the definition, with trials that may be a fraction where the mean exceeds N − 1.
                 if p * (1.0 - p) * trials < 1e-6 {
+                    // Halfway between two values the last digit decides.
+                    prop_assume!((expected.fract() - 0.5).abs() > 1e-9);
                     *want.entry(expected.round() as u64).or_default() += n as f64;
                     continue;
                 }
