@@ -117,7 +117,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -154,7 +154,15 @@ pub struct ModuleNote {
     pub features: u32,
     /// Length of the part at the end of the clone's code that leads from translated clones to addresses without one.
     pub thunk_bytes: u32,
+    /// Array of addresses (32 bits each) of the original's system calls that have hooks in the clone (executables without a loader). In `burst`, where the
+    /// original runs, the runtime puts [`TRAP`] there and sends threads that come there into the clone.
+    pub calls: u64,
+    /// Number of these.
+    pub call_count: u64,
 }
+
+/// `hlt`, which raises SIGSEGV in user space: a signal that is never blocked where the runtime is.
+pub const TRAP: u8 = 0xf4;
 
 /// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
 /// instruction (`burst`).

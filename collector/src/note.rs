@@ -104,6 +104,8 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         sidecar_id: bytes(desc, 56)?,
         features: u32_at(desc, 72)?,
         thunk_bytes: u32_at(desc, 76)?,
+        calls: u64_at(desc, 80)?,
+        call_count: u64_at(desc, 88)?,
     })
 }
 

@@ -99,7 +99,7 @@ pub struct Args {
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
-    /// Modes of mgz-record that the soft backend's code shall serve [default: burst, and ring for static executables]
+    /// Modes of mgz-record that the soft backend's code shall serve [default: burst]
     #[arg(long = "for", value_enum, value_name = "MODES")]
     pub modes: Option<Modes>,
     /// Form of the report on stdout
@@ -226,7 +226,7 @@ fn run(args: &Args) -> Result<String, Stop> {
     let data = read(&input)?;
     check_output(&input, &output)?;
     let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
-    let modes = args.modes.unwrap_or(if elf.is_static_executable() { Modes::Ring } else { Modes::Burst });
+    let modes = args.modes.unwrap_or(Modes::Burst);
     let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
     let options = Options { flavour, stores: args.stores, select: selection(args)?, translated, naive: args.naive };
     let translation = if translated { " translated" } else { "" };
@@ -235,10 +235,6 @@ fn run(args: &Args) -> Result<String, Stop> {
     let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
     let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
 
-    if translated && elf.is_static_executable() {
-        let message = format!("{}: it is statically linked; threads of such a program cannot be sampled in bursts yet; instrument it with --for ring", input.display());
-        return Err(Stop { status: DECLINED, message });
-    }
     let needed = libs::find(&elf, &input);
     let chosen = choose(args.libs.as_deref(), &needed.found, &input)?;
     let libs_folder = appended(&output, ".libs");

@@ -90,7 +90,7 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
 }
 
 /// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are filler.
-fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
+pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
     let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 4 + 1);
     let mut decoder = Decoder::with_ip(64, bytes, base, DecoderOptions::NONE);
     while decoder.can_decode() {

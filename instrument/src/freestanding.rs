@@ -5,7 +5,7 @@
 
 use crate::cfg::Graph;
 use crate::discover::uncovered;
-use crate::disasm::decode;
+use crate::disasm::{decode, direct_target, sweep};
 use crate::functions::{Input, Program};
 use crate::ir::{Insn, InsnId};
 use crate::regs::RAX;
@@ -73,8 +73,17 @@ fn first_call(input: &Input, range: &Range<u64>) -> Option<u64> {
     let calls = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(&[0x0f, 0x05]));
     let mut unclear = calls.filter(|&i| set_just_before(&bytes[..i]).is_none_or(|n| HOOKED_CALLS.contains(&n))).peekable();
     unclear.peek()?;
-    let Ok(body) = decode(bytes, range.start, &[]) else { return Some(range.start) };
-    unclear.map(|i| range.start + i as u64).find(|&at| body.index_of(at).is_none_or(|i| needs_hook(&body.insns, i)))
+    let mut places = unclear.map(|i| range.start + i as u64);
+    match decode(bytes, range.start, &[]) {
+        Ok(body) => places.find(|&at| body.index_of(at).is_none_or(|i| needs_hook(&body.insns, i))),
+        Err(_) => places.find(|&at| !lies_inside(bytes, range.start, at)),
+    }
+}
+
+/// Whether an address lies inside an instruction of code that is instructions from end to end, and nothing jumps there. (Jumps behind a `lock` prefix make
+/// code that is not understood, and yet plain to read.)
+fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
+    sweep(bytes, base).is_some_and(|body| body.index_of(at).is_none() && body.insns.iter().all(|i| direct_target(&i.inst) != Some(at)))
 }
 
 /// The number that the last instruction of these bytes puts into rax. The C library's return from signal handlers has unwind data that begins in the
@@ -223,6 +232,17 @@ mod tests {
         assert_eq!(left, 1);
         let bias = all.iter().find(|i| i.is_ip_rel_memory_operand()).unwrap();
         assert_eq!(bias.ip_rel_memory_address(), at);
+    }
+
+    #[test]
+    fn bytes_of_a_call_inside_another_instruction() {
+        // je 1f; lock 1: cmpxchg [rdi], eax; lea rdi, [rip + …0f05…]; ret
+        let code = [0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x07, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
+        assert!(lies_inside(&code, 0x1000, 0x1009));
+        // The jump leads to these bytes.
+        let jumps = [0x74, 0x03, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
+        assert!(!lies_inside(&jumps, 0x1000, 0x1005));
+        assert!(!lies_inside(&[0xb8, 13, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000, 0x1005));
     }
 
     #[test]

@@ -149,6 +149,9 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let patches_at = segment.align(8);
     let patch_count: usize = parts.clones.iter().map(|c| c.patches.len()).sum();
     segment.bytes.resize(segment.bytes.len() + patch_count * size_of::<Patch>(), 0);
+    let calls_at = segment.align(8);
+    let calls: Vec<u8> = parts.clones.iter().flat_map(|c| &c.calls).flat_map(|&at| (at as u32).to_le_bytes()).collect();
+    segment.bytes.extend_from_slice(&calls);
 
     let code_at = segment.align(64);
     let mut placed = Placed::default();
@@ -161,13 +164,17 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         placed.record_count += clone.rows.records.len() as u32;
     }
     let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, thunks: BTreeMap::new() };
+    let entry_at = next.next_multiple_of(16);
+    if parts.enters_runtime {
+        next = entry_at + freestanding::ENTRY_BYTES as u64;
+    }
+    // Last, where the runtime expects them.
     if parts.translated {
         next = next.next_multiple_of(16);
         resolver.place_thunks(next);
         next += (resolver.thunks.len() * emit::THUNK_BYTES) as u64;
     }
-    let entry_at = next.next_multiple_of(16);
-    let code_end = if parts.enters_runtime { entry_at + freestanding::ENTRY_BYTES as u64 } else { next };
+    let code_end = next;
     if code_end >= 1 << 32 {
         return Err(out_of_reach());
     }
@@ -246,6 +253,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         sidecar_id: parts.sidecar_id,
         features: if parts.translated { FEATURE_TRANSLATED } else { 0 },
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
+        calls: calls_at,
+        call_count: (calls.len() / 4) as u64,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
@@ -274,6 +283,9 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out.extend_from_slice(&n.sidecar_id);
     out.extend_from_slice(&n.features.to_le_bytes());
     out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
+    for word in [n.calls, n.call_count] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
     out
 }
 

@@ -72,7 +72,16 @@ fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
             }
         };
         let Some(from) = (0..=window.len().min(REGION)).find(|&from| found(from)) else {
-            panic!("{what}: a window of {} rows is not in the full trace: {:x?}…", window.len(), &window[..window.len().min(6)]);
+            let same = |from: usize, at: usize| window[from..].iter().zip(&all[at..]).take_while(|(a, b)| a == b).count();
+            let starts = (0..window.len().min(REGION)).flat_map(|from| window.get(from..from + KEY).and_then(|key| places.get(key)).into_iter().flatten().map(move |&at| (from, at)));
+            let (length, from, at) = starts.map(|(from, at)| (from + same(from, at), from, at)).max().unwrap_or_default();
+            let next = length - from + at;
+            panic!(
+                "{what}: a window of {} rows is not in the full trace; its first {length}, but for {from}, are; {:x?} follow instead of {:x?}",
+                window.len(),
+                &window[length..window.len().min(length + 6)],
+                &all[next..all.len().min(next + 6)]
+            );
         };
         agreement.torn += usize::from(from > 0);
     }
@@ -83,9 +92,12 @@ fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
 fn windows_are_pieces_of_the_whole() {
     let repetitions = if tools::full_matrix() { 200 } else { 5 };
     let mut windows = 0;
-    for variant in [PLAIN, FIXED, Variant { clang: false, opt: "3", pie: false }, Variant { clang: true, opt: "2", pie: true }] {
+    let plain: &[&str] = &[];
+    let optimised = Variant { clang: false, opt: "3", pie: false };
+    for (variant, flags) in [(PLAIN, plain), (FIXED, plain), (optimised, plain), (optimised, &["-static"]), (Variant { clang: true, opt: "2", pie: true }, plain)] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(app) = app("ways", variant, dir.path()) else { continue };
+        let Some(original) = programs::build("ways", variant, flags, dir.path()).unwrap() else { continue };
+        let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
         let record = |options: &[&str]| {
             let trace = dir.path().join("trace");
             tools::succeed(&mut record_command(&[options, &["--no-aslr", "--force"]].concat(), &trace, &app.path, &[]), LIMIT).unwrap();
@@ -98,11 +110,12 @@ fn windows_are_pieces_of_the_whole() {
                 let burst = record(&["--mode", "burst", "--rate", "50000", "--window", window]);
                 assert_eq!(burst.manifest.mode, "burst");
                 assert_eq!(burst.manifest.totals.dropped.get("unknown_ids"), None);
-                let one = compare(&format!("{variant} {window}"), full.threads.values().next().unwrap(), &burst);
+                let one = compare(&format!("{variant} {flags:?} {window}"), full.threads.values().next().unwrap(), &burst);
                 (all.windows, all.rows, all.torn) = (all.windows + one.windows, all.rows + one.rows, all.torn + one.torn);
-                println!("{variant} {window}: {:?} {:?}", burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows);
+                println!("{variant} {flags:?} {window}: {:?} {:?}", burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows);
             }
-            println!("{variant} {window}: {all:?}");
+            println!("{variant} {flags:?} {window}: {all:?}");
+            assert!(all.windows > 5, "{variant} {flags:?} {window}: only {} windows", all.windows);
             windows += all.windows;
         }
     }
@@ -157,6 +170,22 @@ fn programs_do_not_notice() {
             }
         }
     }
+}
+
+/// Without a loader, threads and children are met at system calls in the original code: they are sampled too, those that come and go and those of a child.
+#[test]
+fn threads_of_static_executables() {
+    let dir = tempfile::tempdir().unwrap();
+    let original = programs::build("parallel", Variant { pie: false, ..PLAIN }, &["-static"], dir.path()).unwrap().unwrap();
+    let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
+    let expected = tools::run(Command::new(&original).arg("300000"), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let got = tools::run(&mut record_command(&["--rate", "10000"], &trace, &app.path, &["300000"]), LIMIT).unwrap();
+    same_result("static", &expected, &got).unwrap();
+    let manifest = rows::read(&trace).unwrap().manifest;
+    let sampled = manifest.threads.iter().filter(|t| t.samples > 0).count();
+    assert!(sampled > 2 && manifest.totals.dropped.keys().all(|what| what.ends_with("_loads")), "{sampled} threads; {:?}", manifest.totals);
+    assert_eq!(manifest.mode, "burst");
 }
 
 /// Threads that are moved into the clone between reading a jump table and the jump leave it at once, by the original table's address. That

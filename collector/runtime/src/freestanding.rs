@@ -8,7 +8,7 @@
 
 use crate::shared::{PAGE, StaticImage};
 use crate::sys::{self, map, nr};
-use crate::{exec, guard, modules, process, signals, start, thread, threads};
+use crate::{exec, guard, modules, process, signals, start, thread, threads, trigger};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
@@ -51,6 +51,11 @@ pub fn environment() -> *const *const u8 {
     unsafe { ENVIRONMENT }
 }
 
+/// Whether this program has no loader.
+pub fn is_static() -> bool {
+    !environment().is_null()
+}
+
 /// Starts the runtime: `stack` is as the kernel has made it, `image` where the runtime lies.
 unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
     // SAFETY: the kernel puts argc, the arguments, null, and the environment there.
@@ -65,6 +70,9 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
         unsafe { sys::mprotect(image + text_start as usize, (text_end - text_start) as usize, map::READ | map::EXEC) };
     }
     modules::add_executable(bias, vectors.phdr, vectors.phnum);
+    if let Some(ring) = thread::current() {
+        trigger::start(ring);
+    }
 }
 
 /// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`, `emit/hooks.rs`).
@@ -173,6 +181,9 @@ unsafe extern "C" fn settle(_: *mut Saved) {
     }
     if ring.control().tid != sys::gettid() {
         threads::begin_raw(ring);
+    } else if !trigger::is_of_this_thread(ring) {
+        // A child with memory of its own: the trigger is its parent's.
+        trigger::renew(ring);
     } else {
         exec::forget_environment(ring);
     }

@@ -23,9 +23,11 @@ struct Module {
     /// The original code.
     text: (u64, u64),
     patches: &'static [Patch],
+    /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
+    calls: &'static [u32],
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[] };
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[], calls: &[] };
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -157,6 +159,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             thunks: info.addr + note.clone_end - u64::from(note.thunk_bytes),
             text: text(info, headers, note),
             patches: patches(info.addr, note),
+            calls: calls(info.addr, note),
         };
         // SAFETY: the entry is not visible yet, and the lock is held.
         unsafe { (&raw mut MODULES[len]).write(module) };
@@ -164,7 +167,12 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     }
     // The recorder must know the module before its first record arrives.
     let row = tell(info, note, result, &path, &sidecar);
-    if result == MODULE_OK && process::header().is_some_and(|h| !matches!(h.mode, MODE_OFF | MODE_BURST)) && !install(info, headers, note) {
+    let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
+        MODE_OFF => true,
+        MODE_BURST => catch_calls(info, headers, note),
+        _ => install(info, headers, note),
+    };
+    if result == MODULE_OK && !done {
         result = MODULE_UNPATCHED;
         if let Some(row) = row {
             // SAFETY: the row is this process's own.
@@ -280,6 +288,44 @@ fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES]
 fn patches(bias: u64, note: &ModuleNote) -> &'static [Patch] {
     // SAFETY: the patch table is part of the module's own loaded segment, which is looked at only while it is loaded.
     unsafe { core::slice::from_raw_parts((bias + note.patches) as *const Patch, note.patch_count as usize) }
+}
+
+/// The module's system calls with hooks.
+fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
+    // SAFETY: as for the patches.
+    unsafe { core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize) }
+}
+
+/// `burst` in executables without a loader: the original's system calls that the runtime must know of raise a signal ([`caught_call`]).
+fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    const CALL: [u8; 2] = [0x0f, 0x05];
+    for &at in calls(info.addr, note) {
+        let at = u64::from(at);
+        let inside = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0 && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
+        let (start, place) = ((info.addr + at) as usize & !(PAGE - 1), (info.addr + at) as *mut u8);
+        let end = (info.addr + at + 2).next_multiple_of(PAGE as u64) as usize;
+        if !headers.iter().any(|h| inside(&h)) {
+            return false;
+        }
+        // SAFETY: code of this module, of which nothing runs yet; both bytes lie in it.
+        unsafe {
+            if [place.read(), place.add(1).read()] != CALL || sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
+                return false;
+            }
+            place.write(abi::TRAP);
+            sys::mprotect(start, end - start, map::READ | map::EXEC);
+        }
+    }
+    true
+}
+
+/// If a fault is that of a system call with hooks in original code: where the clone makes that call.
+pub fn caught_call(ip: u64) -> Option<u64> {
+    let module = original(ip)?;
+    let at = u32::try_from(ip - module.bias).ok()?;
+    module.calls.contains(&at).then(|| entry(ip)).flatten()
 }
 
 /// Writes the module's entry jumps. No other thread may be running its code yet.

@@ -647,6 +647,17 @@ unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) 
                 return 0;
             }
         }
+        if let Some(clone) = modules::caught_call(c.registers[RIP]) {
+            if let Some(ring) = thread::ring_at(sys::gs())
+                && sys::gs() == ring.address
+                && window::is_open(ring)
+            {
+                // It is in the original code although its window is open: what was loaded there is missing.
+                window::leave(ring, c, window::Why::NoClone);
+            }
+            c.registers[RIP] = clone;
+            return 0;
+        }
     }
     // SAFETY: read under no lock: all signals are blocked in this thread, and a torn read would need the program to race
     // sigaction against its own fault.
@@ -956,7 +967,7 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
     let mut mask = c.mask | action.mask | own;
     // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
-    let direct = crate::attach::is_attached() && interrupted.is_none();
+    let direct = (crate::attach::is_attached() || crate::freestanding::is_static() && burst()) && interrupted.is_none();
     if let Some(ring) = ring {
         if !direct && ring.private().segv_blocked {
             c.mask |= SEGV_BIT;

@@ -73,7 +73,7 @@ extern "C" fn begin(start: *mut Start) -> Call {
 
 /// A thread that has just come into being by a system call, with the %gs base of its creator.
 pub fn begin_raw(parents: thread::Ring) {
-    let blocked = parents.private().segv_blocked;
+    let (blocked, trigger_blocked) = (parents.private().segv_blocked, parents.private().trigger_blocked);
     let old = sys::sigprocmask(0, Some(!0));
     thread::forget_parents(sys::gs());
     // SAFETY: as in `begin`.
@@ -81,9 +81,10 @@ pub fn begin_raw(parents: thread::Ring) {
     thread::set_up();
     if let Some(ring) = thread::current() {
         ring.private().segv_blocked = blocked;
+        ring.private().trigger_blocked = trigger_blocked;
     }
     if let Ok(old) = old {
-        let _ = sys::sigprocmask(2, Some(old & !(1 << 10)));
+        let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Trigger {
     handle: i32,
     /// Signals until the period is drawn anew.
     left: u32,
+    /// The thread.
+    tid: u32,
 }
 
 /// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
@@ -132,6 +134,12 @@ pub fn quiet(ring: Ring) -> bool {
     true
 }
 
+/// Whether a ring's trigger, if there is one, is that of the calling thread.
+pub fn is_of_this_thread(ring: Ring) -> bool {
+    let trigger = ring.private().trigger;
+    trigger.kind == 0 || trigger.tid == sys::gettid()
+}
+
 /// In a forked child: the parent's trigger is not this process's.
 pub fn renew(ring: Ring) {
     crate::pace::forget(ring);
@@ -151,7 +159,7 @@ fn event(header: &Header) -> Option<Trigger> {
     attributes[2] = period(header);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
-    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME })
+    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME, tid: sys::gettid() })
 }
 
 /// Opens an event of the calling thread that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
@@ -220,7 +228,7 @@ fn timer(header: &Header) -> Option<Trigger> {
     let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: the times live across the call.
     unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
-    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 0 })
+    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 0, tid: sys::gettid() })
 }
 
 /// Whether a signal came from this thread's trigger or watchpoint.

@@ -622,6 +622,7 @@ impl Emitter<'_> {
             marks,
             begins,
             patches,
+            calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
             stream: finished.stream,
             states: finished.states,
             rows,

@@ -125,6 +125,8 @@ pub struct Emitted {
     pub begins: Vec<u32>,
     /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
+    /// Original addresses of system calls with hooks.
+    pub calls: Vec<u64>,
     /// Address map stream, with state numbers of `states`.
     pub stream: Vec<u8>,
     /// Probe states used; the first is [`ProbeState::IDLE`].
