@@ -104,8 +104,9 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         sidecar_id: bytes(desc, 56)?,
         features: u32_at(desc, 72)?,
         thunk_bytes: u32_at(desc, 76)?,
-        calls: u64_at(desc, 80)?,
-        call_count: u64_at(desc, 88)?,
+        // Older versions have none; that they are older is said by whoever reads `version`.
+        calls: u64_at(desc, 80).unwrap_or(0),
+        call_count: u64_at(desc, 88).unwrap_or(0),
     })
 }
 
@@ -136,6 +137,9 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
+        for word in [0xc000u64, 5] {
+            desc.extend_from_slice(&word.to_le_bytes());
+        }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
         add(b"mgz\0", NOTE_MODULE, &desc);
         let mut out = vec![0; EHDR];
@@ -163,7 +167,7 @@ mod tests {
     fn our_note_is_found_behind_others() {
         for align in [4, 8] {
             let found = note(&elf(align)).unwrap();
-            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count), (5000, 77, 0x9100, 3));
+            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count), (5000, 77, 0x9100, 3, 5));
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }
     }

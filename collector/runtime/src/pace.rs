@@ -77,8 +77,15 @@ pub fn take(ring: Ring) -> u64 {
 pub enum Plan {
     /// Nothing now.
     Nothing,
-    /// A watchpoint at an address, so many records ahead.
-    Watch { address: u64, records: u32, kind: u32 },
+    /// A watchpoint.
+    Watch {
+        /// Where.
+        address: u64,
+        /// Records until the program comes there.
+        records: u32,
+        /// `PACE_*`.
+        kind: u32,
+    },
     /// A lap of so many slots.
     Lap(u64),
 }
