@@ -78,6 +78,25 @@ fn a_running_process_is_sampled_again_and_again() {
     }
 }
 
+/// Triggers that come often are under way when recording ends: those of one attachment are not taken for the program's signals in the next.
+#[test]
+fn attachments_that_follow_one_another_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("attached", PLAIN, dir.path()) else { return };
+    let trace = dir.path().join("trace");
+    let done = tools::run_beside(Command::new(&app.path).arg("5"), None, LIMIT, |pid| {
+        std::thread::sleep(Duration::from_millis(100));
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(2500) {
+            let mut command = tools::tool("mgz-record");
+            command.args(["--rate", "20000", "--window", "16", "--duration", "0.03", "--force", "--attach", &pid.to_string(), "-o"]).arg(&trace);
+            succeeded(&tools::run(&mut command, LIMIT).unwrap());
+        }
+    });
+    let done = done.unwrap();
+    assert_eq!((tools::code(&done), &*done.stdout), (7, &b"fine\n"[..]), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 /// The recorder stays to the end of the process; after one that was killed, another can come.
 #[test]
 fn ends_of_processes_and_of_recorders() {

@@ -813,6 +813,8 @@ unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Conte
             trigger::came(ring, i, c);
             return 0;
         }
+        // One that an earlier attachment's trigger had sent when it ended.
+        Some(_) if i.code > 0 && crate::attach::is_attached() => return 0,
         None if i.code > 0 => return 0,
         _ => {}
     }
