@@ -33,6 +33,27 @@ fn full_traces_of_translated_clones() {
     }
 }
 
+/// A call to a function without a clone comes back into the clone: a translated clone records all that a direct one does.
+#[test]
+fn calls_to_functions_without_a_clone() {
+    for flags in [&[][..], &["-static"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(original) = programs::build("midway", PLAIN, flags, dir.path()).unwrap() else { continue };
+        let rows = ["ring", "burst"].map(|serves| {
+            let app = session::instrument(&original, "soft", &["--for", serves]).unwrap();
+            let trace = dir.path().join("trace");
+            tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+            let own = symbols(&app.original, &["main", "sum"]);
+            let mut rows = loads(rows::read(&trace).unwrap().threads.values().next().unwrap());
+            // (What runs before and after may tail-call such functions, which do not lead back.)
+            rows.retain(|&(ip, ..)| own.iter().any(|&(from, to)| (from..to).contains(&ip)));
+            rows
+        });
+        assert!(rows[0].len() > 32_000);
+        assert!(rows[0] == rows[1], "{flags:?}: {} rows of the direct clone, {} of the translated one", rows[0].len(), rows[1].len());
+    }
+}
+
 type Load = (u64, u64, u32);
 
 fn loads(rows: &[Row]) -> Vec<Load> {

@@ -296,7 +296,7 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             }
             let memory = Memory(ring);
             if kind == CALL && memory.recall(OUTSIDE | target).is_some() {
-                leave(ring, control, burst, stack, target);
+                leave(ring, control, burst, true, stack, target);
                 return target;
             }
             if let Some(clone) = modules::entry(target) {
@@ -311,19 +311,20 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             if kind == CALL && linked.is_none_or(modules::leaves) && modules::leaves(target) {
                 memory.note(OUTSIDE | target, 1);
             }
-            leave(ring, control, burst, stack, target);
+            leave(ring, control, burst, kind == CALL, stack, target);
             target
         }
     }
 }
 
 /// Prepares for code without a clone: what it returns to shall lead back.
-fn leave(ring: Ring, control: &Control, burst: bool, stack: u64, target: u64) {
-    // Such code of an instrumented file may call code that has a clone, unseen; and a jump there need not be a function's end.
+fn leave(ring: Ring, control: &Control, burst: bool, call: bool, stack: u64, target: u64) {
+    // In a window, such code of an instrumented file may call code that has a clone, unseen.
     let leaves = modules::leaves(target);
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
-    let back = if leaves { back_of(ring, top) } else { None };
+    // A jump to such code need not be a function's end.
+    let back = if call || leaves { back_of(ring, top) } else { None };
     if burst {
         let arguments = [control.hold[9], control.hold[8], control.hold[5], control.hold[1], control.hold[10], control.hold[11]];
         let why = if !leaves {
