@@ -68,6 +68,29 @@ fn reuse_of_barai_figure_1_and_zhong_figure_1() {
     assert_eq!(got["reference"].as_array().unwrap().len(), 1000);
 }
 
+/// Bins that nothing is in have no mean, greatest distances are exact in every table, and what samples have not seen may still be there.
+#[test]
+fn nothing_is_made_up_where_nothing_was_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    // 300 blocks, twice, each touched twice in a row: distances are 0 and 299.
+    let addresses: Vec<u64> = (0..1200u64).map(|i| 0x10000 + (i / 2 % 300) * 64).collect();
+    trace_of(folder.path(), "full", &rows(&addresses, 1, 0, 10));
+    let got = json(folder.path(), &["reuse", "@"]);
+    let bins = got["distances"].as_array().unwrap();
+    assert!(bins.len() > 5);
+    for bin in bins {
+        assert_eq!(bin["count"] == 0.0, bin["mean"].is_null(), "{bin}");
+    }
+    assert_eq!(summary(&got, "D_max"), 299.0);
+    let functions = got["functions"].as_array().unwrap();
+    assert!(!functions.is_empty() && functions.iter().all(|f| f["D_max"] == 299), "{functions:?}");
+    let sampled = json(folder.path(), &["reuse", "@", "--rdx", "--period", "20"]);
+    let samples = summary(&sampled, "samples");
+    for bin in sampled["intervals"].as_array().unwrap() {
+        assert!(bin["share_hi"].as_f64().unwrap() >= 1.0 - 0.025f64.powf(1.0 / samples) - 1e-12, "{bin}");
+    }
+}
+
 #[test]
 fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
     let folder = tempfile::tempdir().unwrap();

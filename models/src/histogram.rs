@@ -46,12 +46,13 @@ pub struct Fine {
     bits: u32,
     cells: Vec<Cell>,
     count: u64,
+    greatest: u64,
 }
 
 impl Fine {
     /// An empty histogram with `bits` of relative resolution (at most 20).
     pub fn new(bits: u32) -> Fine {
-        Fine { bits: bits.min(20), cells: Vec::new(), count: 0 }
+        Fine { bits: bits.min(20), cells: Vec::new(), count: 0, greatest: 0 }
     }
 
     /// Index of the bin of a value.
@@ -85,6 +86,7 @@ impl Fine {
         cell.count += times;
         cell.sum = cell.sum.wrapping_add(value.wrapping_mul(times));
         self.count += times;
+        self.greatest = self.greatest.max(value);
     }
 
     #[cold]
@@ -107,6 +109,7 @@ impl Fine {
             mine.sum = mine.sum.wrapping_add(theirs.sum);
         }
         self.count += other.count;
+        self.greatest = self.greatest.max(other.greatest);
     }
 
     /// Number of values.
@@ -132,9 +135,9 @@ impl Fine {
         (self.count > 0).then(|| self.sum() / self.count as f64)
     }
 
-    /// Greatest value; exact below `2 << bits`, else the last value of its bin.
+    /// Greatest value.
     pub fn max(&self) -> Option<u64> {
-        self.bins().next_back().map(|b| b.to as u64 - 1)
+        (self.count > 0).then_some(self.greatest)
     }
 
     /// The histogram on another scale, from its first to its last bin that is not empty.
@@ -429,6 +432,7 @@ mod tests {
             }
             let sum: f64 = values.iter().map(|&v| v as f64).sum();
             prop_assert!((fine.sum() - sum).abs() <= sum * 1e-9);
+            prop_assert_eq!(fine.max(), values.iter().max().copied());
             for scale in [Scale::Log, Scale::Octaves { first: 4, bins: 0 }, Scale::RDX] {
                 let bins = fine.cut(&scale);
                 prop_assert_eq!(bins.iter().map(|b| b.count).sum::<f64>() as usize, values.len());

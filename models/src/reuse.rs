@@ -552,6 +552,19 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_measures_of_zhong_figure_1() {
+        // Distances of a b c a a c b, their locality signature, and the misses of caches of all sizes; three of seven are first touches.
+        let distances: Vec<Option<u64>> = letters("abcaacb").iter().map(|r| r.map(|r| r.0)).collect();
+        assert_eq!(distances, [None, None, None, Some(2), Some(0), Some(1), Some(2)]);
+        let mut fine = crate::histogram::Fine::new(crate::histogram::WHOLE);
+        distances.iter().flatten().for_each(|&d| fine.add(d));
+        let signature: Vec<(f64, f64)> = fine.bins().map(|b| (b.from, b.count / 4.0)).collect();
+        assert_eq!(signature, [(0.0, 0.25), (1.0, 0.25), (2.0, 0.5)]);
+        let misses = crate::miss_ratio::MissRatio::new(fine.bins(), 3.0, 0.0);
+        assert_eq!([0.0, 1.0, 2.0, 3.0, 4.0].map(|size| misses.misses(size)), [7.0, 6.0, 5.0, 3.0, 3.0]);
+    }
+
+    #[test]
     fn example_of_zhong_figure_2() {
         // Twelve accesses to seven data; "the reuse distance between two b's", at times 4 and 12, "is 5".
         let told = letters("dacbccgefafb");

@@ -105,8 +105,8 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         compare(&mut document, arguments.block, (&times, &distances), truth, estimated.never / observations.len() as f64);
     }
     let spread = jackknife(&observations, arguments.attribution.into(), accesses);
-    document.tables.push(with_interval("distances", "Reuse distance D, in blocks (estimate by Shen's model)", &distances, &spread.1));
-    document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0));
+    document.tables.push(with_interval("distances", "Reuse distance D, in blocks (estimate by Shen's model)", &distances, &spread.1, observations.len()));
+    document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0, observations.len()));
     document.tables.push(pair_table(&observations, &estimated, &|piece| CodeName::of_piece(&trace.code, piece), false));
     Ok((document, damaged))
 }
@@ -181,8 +181,10 @@ pub(crate) fn jackknife(observations: &[Observation], attribution: Attribution, 
     (error(&runs.0), error(&runs.1))
 }
 
-/// A log histogram with 95% intervals of its shares.
-pub(crate) fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64]) -> Table {
+/// A log histogram with 95% intervals of its shares. What `samples` samples have not seen may still be there: no interval ends below
+/// the share of which that many would see none with a probability of 2.5%.
+pub(crate) fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64], samples: usize) -> Table {
+    let unseen = 1.0 - 0.025f64.powf(1.0 / samples.max(1) as f64);
     let bins = mgz_models::histogram::cut(bars.iter().copied(), &Scale::Log);
     let mut table = histogram_rows(name, title, &bins);
     table.columns[2] = Column("count_hat", Unit::Number);
@@ -191,7 +193,7 @@ pub(crate) fn with_interval(name: &'static str, title: &str, bars: &[Bin], error
     for (i, row) in table.rows.iter_mut().enumerate() {
         let share = row[3].as_f64().unwrap_or(0.0);
         let margin = 1.96 * errors.get(i).copied().unwrap_or(0.0);
-        row.extend([value((share - margin).max(0.0)), value((share + margin).min(1.0))]);
+        row.extend([value((share - margin).max(0.0)), value((share + margin).max(unseen).min(1.0))]);
     }
     table
 }

@@ -442,7 +442,7 @@ pub(crate) fn histogram(name: &'static str, title: &str, fine: &Fine, scale: &Sc
 /// Bins as a table.
 pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> Table {
     let total: f64 = bins.iter().map(|b| b.count).sum();
-    let rows = bins.iter().map(|b| vec![value(b.from), value(b.to), value(b.count), value(if total > 0.0 { b.count / total } else { 0.0 }), value(b.mean())]).collect();
+    let rows = bins.iter().map(|b| vec![value(b.from), value(b.to), value(b.count), value(if total > 0.0 { b.count / total } else { 0.0 }), maybe((b.count > 0.0).then(|| b.mean()))]).collect();
     let columns = vec![Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number), Column("share", Unit::Share), Column("mean", Unit::Number)];
     Table { name, title: title.into(), columns, rows, text_rows: 64 }
 }

@@ -82,10 +82,10 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     document.put("never_reused_share_hat", Unit::Share, value(estimated.never / observations.len() as f64));
     let spread = jackknife(&observations, arguments.attribution.into(), total);
     if !matches!(time, Time::Cpu) {
-        document.tables.push(with_interval("distances", "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)", &distances, &spread.1));
-        document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0));
+        document.tables.push(with_interval("distances", "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)", &distances, &spread.1, observations.len()));
+        document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0, observations.len()));
     } else {
-        document.tables.push(with_interval("intervals", "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)", &times, &spread.0));
+        document.tables.push(with_interval("intervals", "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)", &times, &spread.0, observations.len()));
         document.tables.push(near(&rows));
     }
     document.tables.push(pair_table(&observations, &estimated, &|code| names[code as usize].clone(), matches!(time, Time::Cpu)));
