@@ -239,6 +239,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
         (0, _) => String::new(),
         // Windows of so many bytes hold any number of records.
         (period, 0) => format!(", a window every {} {}", count(period), if t.unit == "cpu-clock" { "ns of CPU time" } else { &t.unit }),
+        (period, window) if t.mode == "burst" => format!(", a window of {} records every {} loads", count(window), count(period)),
         (period, window) => format!(", window {} of every {} records", count(window), count(period)),
     };
     line("recording", format!("{} backend, mode {}{sampling}, {}; program: {}", t.backend, t.mode, t.state, if t.program_status.is_empty() { "?" } else { &t.program_status }));

@@ -62,11 +62,13 @@ pub struct Manifest {
     pub backend_why: String,
     /// `full`, `ring`, `burst` or `watch`.
     pub mode: String,
-    /// What starts a sample: `records`, or `cpu time` with its source.
+    /// What starts a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
+    /// `burst`: why that one.
+    pub trigger_why: String,
     /// Unit of `period` and `window`: `records`.
     pub unit: String,
-    /// Records from one window's end to the next window's end (w + z); 0 in `full`.
+    /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads from trigger to trigger, if these begin windows.
     pub period: u64,
     /// Records in a window (w); 0 in `full`.
     pub window: u64,

@@ -13,6 +13,7 @@ use crate::shared::{
     StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
 };
 use crate::static_image::flatten;
+use crate::trigger::Trigger;
 use mgz_annotations_schema::abi::{STATIC_MAGIC, Slot};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,8 +48,8 @@ pub struct Settings {
     pub ring_bytes: u64,
     /// Chunks that a thread slot has room for.
     pub places: usize,
-    /// CPU time between triggers, nanoseconds; 0 outside `burst`.
-    pub trigger_ns: u64,
+    /// What begins windows; `None` outside `burst`.
+    pub trigger: Option<Trigger>,
     /// Number of the trigger's signal; 0 outside `burst`.
     pub signal: u32,
 }
@@ -61,7 +62,7 @@ impl Settings {
 
     /// Every record is kept.
     pub fn full() -> Settings {
-        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, places: CHUNKS, trigger_ns: 0, signal: 0 }
+        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, places: CHUNKS, trigger: None, signal: 0 }
     }
 
     /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
@@ -77,19 +78,19 @@ impl Settings {
             chunk_bytes: bytes.next_multiple_of(PAGE as u64),
             ring_bytes: (4 * bytes).max(MIN_RING).next_power_of_two(),
             places: CHUNKS,
-            trigger_ns: 0,
+            trigger: None,
             signal: 0,
         })
     }
 
-    /// A window of records is kept whenever a thread has used so much CPU time. `None` if the numbers make no sense.
-    pub fn burst(window: u64, trigger_ns: u64, signal: u32) -> Option<Settings> {
-        if window == 0 || window > MAX_WINDOW || trigger_ns == 0 {
+    /// A window of records is kept at each trigger. `None` if the numbers make no sense.
+    pub fn burst(window: u64, trigger: Trigger, signal: u32) -> Option<Settings> {
+        if window == 0 || window > MAX_WINDOW || trigger.period == 0 {
             return None;
         }
         let chunk_bytes = (window * SLOT).next_multiple_of(PAGE as u64);
         let places = (BURST_QUEUE / chunk_bytes).clamp(CHUNKS as u64, QUEUE as u64) as usize;
-        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, places, trigger_ns, signal })
+        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, places, trigger: Some(trigger), signal })
     }
 
     /// Whether windows are kept, and not everything.
@@ -177,7 +178,11 @@ impl Arena {
             (*header).chunk_bytes = settings.chunk_bytes;
             (*header).ring_bytes = settings.ring_bytes;
             (*header).stride = settings.stride();
-            (*header).trigger_ns = settings.trigger_ns;
+            if let Some(trigger) = settings.trigger {
+                (*header).trigger_period = trigger.period;
+                (*header).trigger_type = trigger.kind;
+                (*header).trigger_config = trigger.config;
+            }
             (*header).signal = settings.signal;
             (*header).places = settings.places as u32;
             (*header).image = StaticImage {

@@ -1,6 +1,8 @@
 //! The command line of `mgz-record`.
 
 use crate::convert::Compression;
+use crate::trigger::{Asked, By, RATE};
+use crate::watch::events::Counter;
 use clap::{CommandFactory, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -52,17 +54,27 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// Records from the end of one window to the end of the next (mode ring); with Intel PT: retired loads
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    pub period: u64,
+    /// Records from the end of one window to the end of the next (mode ring), or loads (--trigger loads; Intel PT)
+    /// [default: 1000000; bursts: 10000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: Option<u64>,
 
     /// Records in a window (modes ring and burst)
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Windows or samples per second of a thread's CPU time (modes burst and watch)
-    #[arg(long, value_name = "HZ", default_value_t = 100.0, value_parser = parse_rate)]
-    pub rate: f64,
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch) [default: 100]
+    #[arg(long, value_name = "HZ", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+
+    /// What begins windows (mode burst) [default: loads where the PMU counts them, unless --rate is given]
+    #[arg(long, value_enum)]
+    pub trigger: Option<By>,
+
+    /// The event that counts loads, as type and config of perf_event_attr, where mgz-record does not know the
+    /// processor's (mode burst)
+    #[arg(long, value_name = "TYPE:CONFIG", value_parser = crate::trigger::parse_event)]
+    pub loads_event: Option<Counter>,
 
     /// Signal that begins windows (modes burst and watch); change it if the program uses this one
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(34..=64))]
@@ -172,6 +184,23 @@ pub struct Cli {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
+}
+
+impl Cli {
+    /// `--period` where records are counted, or loads by Intel PT.
+    pub fn records(&self) -> u64 {
+        self.period.unwrap_or(1_000_000)
+    }
+
+    /// `--rate`.
+    pub fn rate(&self) -> f64 {
+        self.rate.unwrap_or(RATE)
+    }
+
+    /// What is said of triggers.
+    pub fn triggers(&self) -> Asked {
+        Asked { by: self.trigger, event: self.loads_event.clone(), period: self.period, rate: self.rate }
+    }
 }
 
 /// `--mode`.

@@ -25,6 +25,7 @@ use mgz_annotations_schema::spill::{self, ThreadKey};
 use mgz_annotations_schema::trace::{Manifest, SAMPLES_DIR, SPILL_DIR};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use windows::PerWindow;
 
 /// Settings.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +173,7 @@ pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<O
     drop(sidecars);
     let done = encode::run(source, &samples, options).and_then(|mut outcome| {
         if let Some(windows) = outcome.windows.take() {
-            outcome.loads_executed = windows::write(trace, &windows.list, time_per_trigger(manifest))?;
+            outcome.loads_executed = windows::write(trace, &windows.list, per_window(manifest))?;
         }
         Ok(outcome)
     });
@@ -182,18 +183,28 @@ pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<O
     done
 }
 
-/// `burst`: the CPU time that each window stands for, nanoseconds: that between two triggers, and that of triggers which could not begin a window though they came in
+/// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
 /// instrumented code.
-fn time_per_trigger(manifest: &Manifest) -> Option<f64> {
+fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
     let (came, windows) = (count("came"), count("windows") - count("empty"));
-    if windows < 1.0 || manifest.rate <= 0.0 {
+    if windows < 1.0 {
+        return None;
+    }
+    let begun = windows + count("busy") + count("no_room") + count("empty");
+    let each = begun / windows;
+    if manifest.trigger.starts_with("loads") {
+        // Which triggers hit instrumented code is chance, and threads end between two triggers.
+        let chance = 1.96 * ((1.0 - begun / came.max(begun)) / begun).sqrt();
+        return Some(PerWindow::Loads { loads: manifest.period as f64 * each, error: chance + manifest.threads.len() as f64 / begun });
+    }
+    if manifest.rate <= 0.0 {
         return None;
     }
     let asked = 1e9 / manifest.rate;
     // A timer comes with the system's tick at most.
     let period = if manifest.trigger.contains("timer") { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
-    Some(period * (windows + count("busy") + count("no_room") + count("empty")) / windows)
+    Some(PerWindow::Time(period * each))
 }
 
 /// The sidecars of the manifest's modules by identity.

@@ -14,6 +14,7 @@ use crate::heap::{Collector, Heap};
 use crate::runtime_image::RuntimeImage;
 use crate::shared::{MAX_MODULES, count};
 use crate::signals::{FileSizesLifted, Signals};
+use crate::trigger::Trigger;
 use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::spill::cause;
 use std::collections::BTreeMap;
@@ -66,8 +67,8 @@ pub struct RunOptions {
     pub period: u64,
     /// `ring` and `burst`: records in a window.
     pub window: u64,
-    /// `burst`: triggers per second of CPU time.
-    pub rate: f64,
+    /// `burst`: what begins windows.
+    pub trigger: Option<Trigger>,
     /// `burst`: number of the trigger's signal.
     pub signal: u32,
     /// Ends recording after this time; the program goes on.
@@ -190,7 +191,7 @@ pub struct RunOutcome {
     /// `burst`: triggers, by what became of them.
     pub triggers: BTreeMap<String, u64>,
     /// `burst`: what the triggers were.
-    pub trigger: &'static str,
+    pub trigger: String,
     /// What was lost, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than asked, by cause (in `full` only where something is missing).
@@ -261,8 +262,8 @@ fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
     match options.mode {
         Mode::Off => Ok(Settings::off()),
         Mode::Full => Ok(Settings::full()),
-        Mode::Burst => Settings::burst(options.window, (1e9 / options.rate) as u64, options.signal).ok_or_else(|| DriverError::Own {
-            what: format!("a window of {} records at {} samples a second", options.window, options.rate),
+        Mode::Burst => options.trigger.and_then(|trigger| Settings::burst(options.window, trigger, options.signal)).ok_or_else(|| DriverError::Own {
+            what: format!("a window of {} records", options.window),
             error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records")),
         }),
         Mode::Ring => Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
@@ -360,11 +361,12 @@ fn record(
     }
     let triggers = count::TRIGGER_NAMES.iter().map(|&(number, name)| (name.to_owned(), arena.counter(number))).filter(|(_, n)| *n > 0).collect();
     let trigger = match arena.trigger_kind() {
-        crate::shared::TRIGGER_EVENT => "cpu time (perf_event, user space only)",
-        crate::shared::TRIGGER_TIMER => "cpu time (POSIX timers, at the kernel's tick)",
-        _ => "",
+        crate::shared::TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
+        crate::shared::TRIGGER_TIMER => "cpu time (POSIX timers, at the kernel's tick)".to_owned(),
+        crate::shared::TRIGGER_LOADS => options.trigger.map_or_else(String::new, |t| t.source()),
+        _ => String::new(),
     };
-    problems.extend(without_trigger(arena.counter(count::THREADS_WITHOUT_TRIGGER)));
+    problems.extend(without_trigger(arena.counter(count::THREADS_WITHOUT_TRIGGER), options.trigger.is_some_and(|t| t.by_loads())));
     let interrupted = signals.interrupted();
     let tally: Tally = drainer.tally();
     dropped.extend(tally.dropped);
@@ -388,11 +390,14 @@ fn record(
 }
 
 /// What is to be said of threads that could not be sampled in `burst`.
-fn without_trigger(threads: u64) -> Option<String> {
-    (threads > 0).then(|| {
-        format!(
+fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {
+    (threads > 0).then(|| match by_loads {
+        true => format!(
+            "{threads} threads were not sampled: the kernel refuses the event that counts loads (a seccomp filter, the limit on open files, or other users of the counters, perhaps; remedy: allow it, or let CPU time begin windows with --trigger cpu-time)"
+        ),
+        false => format!(
             "{threads} threads were not sampled: the kernel refuses both perf_event_open and timers on a thread's CPU clock (a seccomp filter, perhaps, or the limit on open files; remedy: allow one of them, or record with --mode ring)"
-        )
+        ),
     })
 }
 
@@ -506,7 +511,7 @@ impl Session<'_> {
 fn nap(settings: &Settings) -> Duration {
     const LEAST: Duration = Duration::from_millis(1);
     match settings.mode {
-        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger_ns.saturating_mul(settings.places as u64 / 2)).clamp(LEAST, NAP),
+        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger.map_or(0, |t| t.least_ns()).saturating_mul(settings.places as u64 / 2)).clamp(LEAST, NAP),
         _ => NAP,
     }
 }

@@ -35,4 +35,5 @@ pub mod shared;
 pub mod signals;
 pub mod summary;
 pub mod ticker;
+pub mod trigger;
 pub mod watch;

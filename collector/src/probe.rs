@@ -8,6 +8,7 @@ use crate::live::attr::{Attr, TYPE_SOFTWARE, flag};
 use crate::live::kernel::Kernel as Events;
 use crate::live::linux::Linux;
 use crate::live::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
+use crate::trigger;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -158,11 +159,20 @@ pub struct ProbeReport {
     pub soft_missing: Vec<Missing>,
     /// What `--backend auto` takes: `pt`, `soft` or `none`.
     pub backend: String,
+    /// What begins windows of `burst` if nothing else is asked for: `loads` or `cpu time`.
+    pub trigger: String,
+    /// Why that.
+    pub trigger_why: String,
 }
 
 /// Looks at this machine.
 pub fn probe() -> ProbeReport {
-    report(processor(), kernel(Path::new("/")), rights(Path::new("/")), trials(&mut Linux::default()))
+    let report = report(processor(), kernel(Path::new("/")), rights(Path::new("/")), trials(&mut Linux::default()));
+    let (trigger, trigger_why) = match trigger::choose(&trigger::Asked::default(), trigger::find) {
+        Ok((trigger, why)) => (if trigger.by_loads() { "loads" } else { "cpu time" }.into(), why),
+        Err(why) => (String::new(), why),
+    };
+    ProbeReport { trigger, trigger_why, ..report }
 }
 
 /// Draws the conclusions.
@@ -181,7 +191,7 @@ pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Tria
     } else {
         "none"
     };
-    ProbeReport { processor, kernel, rights, trials, pt_missing, soft_missing, backend: backend.into() }
+    ProbeReport { processor, kernel, rights, trials, pt_missing, soft_missing, backend: backend.into(), ..ProbeReport::default() }
 }
 
 fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials) -> Vec<Missing> {
@@ -373,6 +383,9 @@ impl fmt::Display for ProbeReport {
             for m in missing {
                 writeln!(f, "            {}{}: {}", if m.required { "" } else { "(not required) " }, m.what, m.remedy)?;
             }
+        }
+        if !self.trigger.is_empty() {
+            writeln!(f, "bursts      by {} ({})", self.trigger, self.trigger_why)?;
         }
         writeln!(f, "--backend auto takes: {}", self.backend)
     }

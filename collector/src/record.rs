@@ -15,6 +15,7 @@ use crate::probe;
 use crate::shared;
 use crate::summary;
 use crate::ticker::Ticker;
+use crate::trigger::Trigger;
 use crate::watch;
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::addrmap::AddrMap;
@@ -80,10 +81,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     }
     let instrumented = modules::check(&program, &cli.program[1..])?;
     let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) { Mode::Burst } else { Mode::Ring });
-    if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.period) {
+    if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
-            cli.window, cli.period
+            cli.window,
+            cli.records()
         )));
     }
     let mut probed = None;
@@ -114,11 +116,12 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         }
     }
     let (mode, mode_name) = driver_mode(asked);
+    let triggers = trigger_of(cli, asked)?;
     let mut options = RunOptions {
         mode,
-        period: if asked == Mode::Ring { cli.period } else { 0 },
+        period: if asked == Mode::Ring { cli.records() } else { 0 },
         window: if matches!(asked, Mode::Ring | Mode::Burst) { cli.window } else { 0 },
-        rate: cli.rate,
+        trigger: triggers.as_ref().map(|t| t.0),
         signal: cli.signal,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
@@ -133,9 +136,32 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         return Ok(driver::run(&options, &mut |_| {})?.status.exit_status());
     }
     let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let rate = if asked == Mode::Burst { cli.rate } else { 0.0 };
-    let manifest = Manifest { backend_why: choice.why, rate, ..manifest::begin(command, mode_name, options.period, options.window) };
+    let manifest = Manifest { backend_why: choice.why, ..manifest::begin(command, mode_name, options.period, options.window) };
+    let manifest = triggers.into_iter().fold(manifest, with_trigger);
     into_trace(cli, manifest, &instrumented, |on_event| driver::run(&options, on_event))
+}
+
+/// What begins windows, and why; for `burst` alone.
+fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<(Trigger, String)>, Failure> {
+    if mode == Mode::Burst {
+        return crate::trigger::choose(&cli.triggers(), crate::trigger::find).map(Some).map_err(Failure::own);
+    }
+    let given = [(cli.trigger.is_some(), "--trigger"), (cli.loads_event.is_some(), "--loads-event")];
+    match given.into_iter().find(|g| g.0) {
+        Some((_, option)) => Err(Failure::own(format!("{option} is for bursts (--mode burst), whose windows it begins"))),
+        None => Ok(None),
+    }
+}
+
+fn with_trigger(manifest: Manifest, (trigger, why): (Trigger, String)) -> Manifest {
+    let by_loads = trigger.by_loads();
+    Manifest {
+        rate: trigger.rate(),
+        period: if by_loads { trigger.period } else { 0 },
+        trigger: if by_loads { trigger.source() } else { manifest.trigger },
+        trigger_why: why,
+        ..manifest
+    }
 }
 
 /// Records a process that runs already.
@@ -143,12 +169,13 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     if cli.mode.is_some_and(|mode| mode != Mode::Burst) {
         return Err(Failure::own("--attach records bursts (--mode burst): for the other modes a program must be recorded from its start"));
     }
+    let (trigger, trigger_why) = crate::trigger::choose(&cli.triggers(), crate::trigger::find).map_err(Failure::own)?;
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
         mode: driver::Mode::Burst,
         period: 0,
         window: cli.window,
-        rate: cli.rate,
+        trigger: Some(trigger),
         signal: cli.signal,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
@@ -159,7 +186,8 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
         heap: None,
     };
     let why = format!("attached to process {pid}, which ran already");
-    let manifest = Manifest { backend_why: why, rate: cli.rate, ..manifest::begin(candidate.command(), "burst", 0, options.window) };
+    let manifest = Manifest { backend_why: why, ..manifest::begin(candidate.command(), "burst", 0, options.window) };
+    let manifest = with_trigger(manifest, (trigger, trigger_why));
     let instrumented = candidate.instrumented.clone();
     into_trace(cli, manifest, &instrumented, |on_event| driver::run_attached(&options, candidate, on_event))
 }
@@ -286,7 +314,7 @@ impl Session {
         m.totals.truncated_windows = outcome.truncated.clone();
         m.totals.triggers = outcome.triggers.clone();
         if m.mode == "burst" && !outcome.trigger.is_empty() {
-            m.trigger = outcome.trigger.into();
+            m.trigger.clone_from(&outcome.trigger);
         }
         let windows = matches!(m.mode.as_str(), "ring" | "burst");
         for t in &outcome.threads {

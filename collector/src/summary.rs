@@ -53,8 +53,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
         (None, Some(estimate)) if manifest.mode == "burst" => {
-            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", ±{:.0}%", 100.0 * e));
-            let _ = write!(line, "~{} loads executed (by how fast the code of the windows runs{error}), ", count(estimate));
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", ±{:.*}%", usize::from(e < 0.01), 100.0 * e));
+            let basis = if manifest.trigger.starts_with("loads") { "by the number of triggers" } else { "by how fast the code of the windows runs" };
+            let _ = write!(line, "~{} loads executed ({basis}{error}), ", count(estimate));
         }
         // An import knows only how often a sample was taken.
         (None, Some(estimate)) if t.records_executed == 0 => {

@@ -316,6 +316,33 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     assert!(covered >= 2, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
+/// Triggers by a counter come once a period, where what it counts happens, and each window stands for a period. What counts loads is not on every machine, so
+/// the test counts page faults, of which the program's own pages make 50,000.
+#[test]
+fn triggers_that_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("touches", PLAIN, dir.path()) else { return };
+    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let got = tools::run(&mut record_command(&["--loads-event", "1:2", "--period", "250", "--window", "100"], &trace, &app.path, &[]), LIMIT).unwrap();
+    same_result("counted", &expected, &got).unwrap();
+    let read = rows::read(&trace).unwrap();
+    let (manifest, totals) = (&read.manifest, &read.manifest.totals);
+    assert!(manifest.trigger.starts_with("loads (perf_event 1:0x2"), "{}", manifest.trigger);
+    assert_eq!((manifest.period, manifest.rate), (250, 0.0));
+    // The start of the process and its libraries have some faults, too.
+    let came = totals.triggers["came"] * 250;
+    assert!((49_000..70_000).contains(&came), "{came}: {:?}", totals.triggers);
+    let estimate = totals.loads_executed_estimate.unwrap();
+    assert!((45_000.0..=came as f64).contains(&estimate), "{estimate}: {:?}", totals.triggers);
+    let sum = symbols(&app.original, &["sum"])[0];
+    let rows = read.threads.values().next().unwrap();
+    let own = rows.iter().filter(|r| (sum.0..sum.1).contains(&r.ip)).count();
+    assert!(own > 1000 && own as f64 > 0.95 * rows.len() as f64, "{own} of {}", rows.len());
+    let said = tools::run(&mut record_command(&["--loads-event", "1:2", "--rate", "5", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+    assert_eq!(tools::code(&said), 125, "a rate is by time");
+}
+
 /// A window that was open when the C library called the program back by a pointer in memory ends before that call, where a trigger shows it.
 #[test]
 fn callbacks_that_triggers_find() {

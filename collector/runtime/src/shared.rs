@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -50,6 +50,10 @@ pub const MODE_BURST: u32 = 3;
 pub const TRIGGER_EVENT: u32 = 1;
 /// [`Header::trigger_kind`]: a POSIX timer of CPU time.
 pub const TRIGGER_TIMER: u32 = 2;
+/// [`Header::trigger_kind`]: a `perf_event` counter of loads in user space.
+pub const TRIGGER_LOADS: u32 = 3;
+/// [`Header::trigger_type`] and [`Header::trigger_config`] of CPU time: PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK.
+pub const CPU_TIME: (u32, u64) = (1, 1);
 
 /// Thread slot: nobody's.
 pub const FREE: u32 = 0;
@@ -156,8 +160,8 @@ pub struct Header {
     pub ring_bytes: u64,
     /// Bytes of a thread slot in the file.
     pub stride: u64,
-    /// Burst: mean CPU time between two triggers of a thread, nanoseconds.
-    pub trigger_ns: u64,
+    /// Burst: how often, on average, [`Header::trigger_config`] happens in a thread between two triggers: nanoseconds of CPU time, or loads.
+    pub trigger_period: u64,
     /// Burst: number of the signal that triggers send.
     pub signal: u32,
     /// Burst: `TRIGGER_*`, as the last thread that began got it.
@@ -173,6 +177,10 @@ pub struct Header {
     /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more of small ones, so that the recorder may look
     /// seldom. A thread maps those behind the first four only when it needs them.
     pub places: u32,
+    /// Burst: what is counted between triggers, as `type` of `struct perf_event_attr` has it.
+    pub trigger_type: u32,
+    /// Burst: and its `config`.
+    pub trigger_config: u64,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.

@@ -1,7 +1,7 @@
-//! What starts a window: a signal to each thread whenever it has used a certain CPU time.
+//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a certain CPU time.
 //!
-//! `perf_event_open`'s task clock of one thread, with the kernel excluded, sends it at any rate, and only while the thread runs
-//! code of its own: no system call is ever interrupted. Where that is refused, a POSIX timer on the thread's CPU
+//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded, sends it at any rate, and only while the thread runs
+//! code of its own: no system call is ever interrupted. Where the clock is refused, a POSIX timer on the thread's CPU
 //! clock does it, which the kernel looks at once per tick (250 Hz on most systems) and which may interrupt system calls that are at work;
 //! never one that sleeps. Periods are drawn anew all the time, so that samples do not march in step with the program.
 
@@ -53,14 +53,19 @@ pub fn bit() -> u64 {
     }
 }
 
-/// A period of ±1/8 around the asked one, nanoseconds.
+/// Whether loads are counted, and not time.
+pub fn by_loads(header: &Header) -> bool {
+    (header.trigger_type, header.trigger_config) != CPU_TIME
+}
+
+/// A period of ±1/8 around the asked one.
 fn period(header: &Header) -> u64 {
     let mut x = RANDOM.load(Ordering::Relaxed);
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
     RANDOM.store(x, Ordering::Relaxed);
-    let asked = header.trigger_ns.max(1000);
+    let asked = header.trigger_period.max(8);
     asked - asked / 8 + x % (asked / 4)
 }
 
@@ -86,9 +91,10 @@ pub fn arm(ring: Ring) {
     }
     // The first signal may come before it is noted whose it is; its handler would take it for the program's.
     let old = sys::sigprocmask(0, Some(bit()));
-    match event(header).or_else(|| timer(header)) {
+    let by_loads = by_loads(header);
+    match event(header).or_else(|| if by_loads { None } else { timer(header) }) {
         Some(trigger) => {
-            header.trigger_kind.store(trigger.kind, Ordering::Relaxed);
+            header.trigger_kind.store(if by_loads { TRIGGER_LOADS } else { trigger.kind }, Ordering::Relaxed);
             ring.private().trigger = trigger;
         }
         None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
@@ -152,10 +158,10 @@ pub fn renew(ring: Ring) {
 
 fn event(header: &Header) -> Option<Trigger> {
     const BYTES: usize = 64;
-    // struct perf_event_attr, first version: type software, size, config task clock, period.
+    // struct perf_event_attr, first version: type, size, config, period.
     let mut attributes = [0u64; BYTES / 8];
-    attributes[0] = 1 | (BYTES as u64) << 32;
-    attributes[1] = 1;
+    attributes[0] = u64::from(header.trigger_type) | (BYTES as u64) << 32;
+    attributes[1] = header.trigger_config;
     attributes[2] = period(header);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;

@@ -19,6 +19,7 @@ use crate::sys;
 use crate::thread::{self, Ring};
 use crate::modules;
 use crate::pace::{self, Plan};
+use crate::trigger as triggers;
 use core::sync::atomic::Ordering;
 
 /// Why a window ended.
@@ -215,7 +216,8 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window;
     let whole = header.stop.load(Ordering::Relaxed) == 0 && window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
-    let plan = if whole { pace::plan(ring, control.guard, header.window, sys::now_ns()) } else { Plan::Nothing };
+    // Triggers by loads need no speeds.
+    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, control.guard, header.window, sys::now_ns()) } else { Plan::Nothing };
     if let Plan::Lap(slots) = plan
         && ring.address < 1 << 32
         && let Some(place) = modules::place(context.registers[RIP])

@@ -91,11 +91,29 @@ impl Collector {
     }
 }
 
-/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known. `ns`: the time that a window stands for.
-pub(super) fn write(folder: &Path, list: &[Window], ns: Option<f64>) -> Result<Option<Executed>, ConvertError> {
+/// What a window stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum PerWindow {
+    /// So much of its thread's time in instrumented code, nanoseconds.
+    Time(f64),
+    /// So many loads.
+    Loads {
+        /// On average.
+        loads: f64,
+        /// Relative half-width of the 95% interval of all windows' sum.
+        error: f64,
+    },
+}
+
+/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known.
+pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> Result<Option<Executed>, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = pace::speeds(list);
-    let stand_for: Vec<Option<f64>> = list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns?)).collect();
+    let stand_for: Vec<Option<f64>> = match each {
+        Some(PerWindow::Time(ns)) => list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns)).collect(),
+        Some(PerWindow::Loads { loads, .. }) => list.iter().map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0))).collect(),
+        None => vec![None; list.len()],
+    };
     let path = folder.join(WINDOWS);
     let temporary = folder.join(format!("{WINDOWS}.tmp"));
     let fields = [
@@ -145,5 +163,8 @@ pub(super) fn write(folder: &Path, list: &[Window], ns: Option<f64>) -> Result<O
     writer.write(&batch)?;
     writer.close()?;
     std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
-    Ok(pace::executed(list, &stand_for, &speeds))
+    Ok(match each {
+        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then(|| Executed { loads: loads * list.len() as f64, error }),
+        _ => pace::executed(list, &stand_for, &speeds),
+    })
 }

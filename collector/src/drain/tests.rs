@@ -38,7 +38,7 @@ fn dead_process() -> u32 {
 }
 
 fn small_full() -> Settings {
-    Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: 4096, ring_bytes: 0, places: crate::shared::CHUNKS, trigger_ns: 0, signal: 0 }
+    Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: 4096, ring_bytes: 0, places: crate::shared::CHUNKS, trigger: None, signal: 0 }
 }
 
 const NOBODY: KnownProcess = KnownProcess { pid: 0, ended: None };

@@ -32,7 +32,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
 pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Choice, probe: &ProbeReport) -> Result<i32, Failure> {
     let windows = match cli.mode.unwrap_or(Mode::Ring) {
         Mode::Full => None,
-        Mode::Ring => Some((cli.period, cli.window)),
+        Mode::Ring => Some((cli.records(), cli.window)),
         Mode::Burst => return Err(own("--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time")),
         Mode::Watch => return Err(own("--mode watch needs no Intel PT and no instrumentation; leave --backend out")),
         Mode::Off => return Err(own("--mode off is for the software backend")),

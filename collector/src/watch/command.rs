@@ -31,7 +31,7 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     }
     let found = counters();
     let counted = found.counters.is_some();
-    let period = if counted { cli.period } else { (1e9 / cli.rate) as u64 };
+    let period = if counted { cli.records() } else { (1e9 / cli.rate()) as u64 };
     let job = Job {
         program,
         argv: cli.program.clone(),
@@ -49,7 +49,7 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
         backend_why: found.why,
         trigger: if counted { "loads (PMU, user space only)" } else { "cpu time (perf_event, user space only)" }.into(),
         unit: if counted { "loads" } else { "ns of cpu time" }.into(),
-        rate: if counted { 0.0 } else { cli.rate },
+        rate: if counted { 0.0 } else { cli.rate() },
         data: "watch".into(),
         ..manifest::begin(command, "watch", period, 0)
     };

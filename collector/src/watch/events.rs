@@ -120,6 +120,22 @@ struct Watchpoint {
     id: u64,
 }
 
+/// Counts an event of the calling thread while something is done, and the samples that one in every `period` of them makes.
+pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Result<(u64, u64)> {
+    let attr = Attr { sample_period: period.max(1), sample_type: bits::IDENTIFIER, read_format: 0, ..counting(counter.kind, counter.config) };
+    let event = open(&attr, 0, -1)?;
+    let mut ring = ring(&event)?;
+    work();
+    let mut count = 0u64;
+    // SAFETY: the number lives across the call, which writes its eight bytes.
+    if unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) } != 8 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut bytes = Vec::new();
+    ring.drain(&mut bytes);
+    Ok((count, records(&bytes).filter(|(kind, _)| *kind == RECORD_SAMPLE).count() as u64))
+}
+
 /// The events of one thread.
 pub struct Events {
     // The group's leader goes last.

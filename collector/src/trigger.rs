@@ -1,0 +1,247 @@
+//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so much of its CPU time.
+//!
+//! Samples by loads are what most numbers of the analysis are about, so they are the default where they can be had. Whether they can is not believed
+//! but tried: virtual machines have counters that never overflow.
+
+use crate::shared::CPU_TIME;
+use crate::watch::counters::{self, Found};
+use crate::watch::events::{self, Counter};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Loads from trigger to trigger if nothing else is asked for: about a hundred windows a second.
+const LOADS: u64 = 10_000_000;
+/// Windows per second of CPU time if nothing else is asked for.
+pub const RATE: f64 = 100.0;
+/// Loads that a thread executes in a nanosecond at most, rounded up.
+const LOADS_PER_NS: u64 = 16;
+
+/// What begins windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// `type` of `struct perf_event_attr`.
+    pub kind: u32,
+    /// `config` of the same.
+    pub config: u64,
+    /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
+    pub period: u64,
+}
+
+impl Trigger {
+    /// A trigger so many times per second of CPU time.
+    pub fn time(rate: f64) -> Trigger {
+        Trigger { kind: CPU_TIME.0, config: CPU_TIME.1, period: (1e9 / rate) as u64 }
+    }
+
+    fn loads(counter: &Counter, period: u64) -> Trigger {
+        Trigger { kind: counter.kind, config: counter.config, period }
+    }
+
+    /// Whether loads are counted.
+    pub fn by_loads(&self) -> bool {
+        (self.kind, self.config) != CPU_TIME
+    }
+
+    /// Triggers per second of CPU time; 0 if they come by loads.
+    pub fn rate(&self) -> f64 {
+        if self.by_loads() { 0.0 } else { 1e9 / self.period.max(1) as f64 }
+    }
+
+    /// Nanoseconds from one to the next, at least.
+    pub fn least_ns(&self) -> u64 {
+        if self.by_loads() { self.period / LOADS_PER_NS } else { self.period }
+    }
+
+    /// For the manifest, if triggers come by loads.
+    pub fn source(&self) -> String {
+        format!("loads (perf_event {}:{:#x}, user space only)", self.kind, self.config)
+    }
+}
+
+/// `--trigger`.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Retired loads, counted by the PMU; every --period of them
+    Loads,
+    /// CPU time in user space; --rate times a second
+    CpuTime,
+}
+
+/// What the command line says of triggers.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// `--trigger`.
+    pub by: Option<By>,
+    /// `--loads-event`.
+    pub event: Option<Counter>,
+    /// `--period`.
+    pub period: Option<u64>,
+    /// `--rate`.
+    pub rate: Option<f64>,
+}
+
+/// `TYPE:CONFIG`.
+pub fn parse_event(text: &str) -> Result<Counter, String> {
+    let number = |t: &str| match t.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => t.parse().ok(),
+    };
+    let parts = text.split_once(':').and_then(|(kind, config)| Some((number(kind)?, number(config)?)));
+    match parts.and_then(|(kind, config)| Some(Counter { kind: u32::try_from(kind).ok()?, config })) {
+        Some(counter) if (counter.kind, counter.config) == CPU_TIME => Err("this is CPU time; give --trigger cpu-time".into()),
+        Some(counter) => Ok(counter),
+        None => Err(format!("{text:?} is not an event; give type and config of perf_event_attr, e.g. 4:0x81d0 (the type is in /sys/bus/event_source/devices/cpu/type)")),
+    }
+}
+
+/// Decides, and says why; an error is a sentence for the user.
+pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, String), String> {
+    let loads = asked.by == Some(By::Loads) || asked.event.is_some();
+    let time = asked.by == Some(By::CpuTime) || asked.rate.is_some();
+    match (asked.period, asked.rate) {
+        (Some(_), Some(_)) => return Err("--period counts loads and --rate CPU time: give one of them".into()),
+        (None, Some(_)) if loads => return Err("--rate is by CPU time; where loads begin windows, give --period".into()),
+        (Some(_), None) if asked.by == Some(By::CpuTime) => return Err("--period counts loads; with --trigger cpu-time, give --rate".into()),
+        _ if asked.event.is_some() && time => return Err("--loads-event is for windows by loads, not by CPU time".into()),
+        _ => {}
+    }
+    let period = asked.period.unwrap_or(LOADS);
+    if let Some(event) = &asked.event {
+        return Ok((Trigger::loads(event, period), format!("loads are counted by event {}:{:#x}, as asked for", event.kind, event.config)));
+    }
+    let by_time = || Trigger::time(asked.rate.unwrap_or(RATE));
+    if time {
+        return Ok((by_time(), "as asked for".into()));
+    }
+    let found = find();
+    match found.counters {
+        Some([counter, _]) => Ok((Trigger::loads(&counter, period), found.why)),
+        None if loads || asked.period.is_some() => Err(format!("{}; let CPU time begin windows (--rate), or record with --mode ring, which counts records", found.why)),
+        None => Ok((by_time(), found.why)),
+    }
+}
+
+/// What counts loads here, and does so in earnest.
+pub fn find() -> Found {
+    let devices = Path::new("/sys/bus/event_source/devices");
+    if devices.join("cpu_atom").exists() {
+        return Found { counters: None, why: "this processor has two kinds of cores, and an event counts loads on one of them only".into() };
+    }
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut tried = false;
+    counters::find(devices, &cpuinfo, &mut |counter| {
+        // The other one, that of stores, is not needed.
+        if std::mem::replace(&mut tried, true) { Ok(()) } else { judge(&trial(counter, PERIOD)?) }
+    })
+}
+
+/// Loads of a trial.
+const TRIAL: u64 = 2_000_000;
+/// Loads between its samples.
+const PERIOD: u64 = 50_000;
+
+/// What came of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Came {
+    events: u64,
+    samples: u64,
+}
+
+fn judge(came: &Came) -> io::Result<()> {
+    let expected = came.events / PERIOD;
+    if came.events < TRIAL || came.events > 8 * TRIAL {
+        return Err(io::Error::other(format!("it counted {} of {TRIAL} loads", came.events)));
+    }
+    if came.samples < expected / 2 || came.samples > 2 * expected {
+        return Err(io::Error::other(format!("it overflowed {} times instead of {expected}", came.samples)));
+    }
+    Ok(())
+}
+
+/// Counts an event of this thread while it loads, and the samples that come of it.
+fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
+    let word = AtomicU64::new(0);
+    let (events, samples) = events::try_out(counter, period, || {
+        for _ in 0..TRIAL {
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    })?;
+    Ok(Came { events, samples })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTEL: Counter = Counter { kind: 4, config: 0x81d0 };
+
+    fn there() -> Found {
+        Found { counters: Some([INTEL, Counter { kind: 4, config: 0x82d0 }]), why: "the PMU".into() }
+    }
+
+    fn none() -> Found {
+        Found { counters: None, why: "no PMU".into() }
+    }
+
+    #[test]
+    fn loads_are_preferred_and_never_pretended() {
+        let by = |asked: &Asked, found: Found| choose(asked, || found).map(|(trigger, _)| trigger);
+        let loads = |period| Trigger { kind: 4, config: 0x81d0, period };
+        let nothing = Asked::default();
+        assert_eq!(by(&nothing, there()), Ok(loads(LOADS)));
+        assert_eq!(by(&nothing, none()), Ok(Trigger::time(RATE)));
+        let rate = Asked { rate: Some(1000.0), ..nothing.clone() };
+        assert_eq!(by(&rate, there()), Ok(Trigger { kind: 1, config: 1, period: 1_000_000 }));
+        let period = Asked { period: Some(500), ..nothing.clone() };
+        assert_eq!(by(&period, there()), Ok(loads(500)));
+        for asked in [period.clone(), Asked { by: Some(By::Loads), ..nothing.clone() }] {
+            let error = by(&asked, none()).unwrap_err();
+            assert!(error.contains("no PMU") && error.contains("--rate"), "{error}");
+        }
+        let own = Asked { event: Some(Counter { kind: 1, config: 2 }), ..period.clone() };
+        assert_eq!(by(&own, none()), Ok(Trigger { kind: 1, config: 2, period: 500 }));
+        for wrong in [
+            Asked { rate: Some(1.0), ..period.clone() },
+            Asked { by: Some(By::CpuTime), ..period },
+            Asked { by: Some(By::Loads), ..rate.clone() },
+            Asked { by: Some(By::CpuTime), ..own },
+        ] {
+            assert!(by(&wrong, there()).is_err(), "{wrong:?}");
+        }
+        assert_eq!((loads(LOADS).rate(), Trigger::time(250.0).rate()), (0.0, 250.0));
+        assert!(loads(LOADS).by_loads() && !Trigger::time(1.0).by_loads());
+    }
+
+    #[test]
+    fn events_are_type_and_config() {
+        assert_eq!(parse_event("4:0x81d0"), Ok(INTEL));
+        assert_eq!(parse_event("0x4:33232"), Ok(INTEL));
+        for wrong in ["", "4", ":1", "4:", "x:1", "4294967296:1", "1:1"] {
+            assert!(parse_event(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_does_not_count_or_overflow_is_not_believed() {
+        assert!(judge(&Came { events: TRIAL + 5, samples: 40 }).is_ok());
+        assert!(judge(&Came { events: 0, samples: 0 }).unwrap_err().to_string().contains("counted 0"));
+        assert!(judge(&Came { events: TRIAL, samples: 0 }).unwrap_err().to_string().contains("overflowed 0 times"));
+        assert!(judge(&Came { events: TRIAL, samples: 4000 }).is_err());
+    }
+
+    /// Nanoseconds are events, too, that every machine has.
+    #[test]
+    fn trials_count_events_and_samples() {
+        let clock = Counter { kind: CPU_TIME.0, config: CPU_TIME.1 };
+        let came = match trial(&clock, 100_000) {
+            Ok(came) => came,
+            Err(error) => return eprintln!("SKIPPED: perf_event_open is refused here ({error})"),
+        };
+        assert!(came.events > 200_000, "{came:?}");
+        let expected = came.events / 100_000;
+        assert!(came.samples >= 1 && came.samples <= 2 * expected + 2, "{came:?}");
+        // Page faults do not follow loads.
+        assert!(judge(&trial(&Counter { kind: 1, config: 2 }, 1).unwrap()).is_err());
+    }
+}
