@@ -220,6 +220,13 @@ fn prediction_extrapolates_and_refuses_other_programs() {
     }
     let got = json(folder.path(), &["predict", "--model", &model, "--size", "50000", "--cache", "64K"]);
     assert!(got["histograms"].as_array().unwrap().iter().any(|r| r["from"].as_f64() > Some(30_000.0)));
+    // Without --cache: all sizes, down to the first touches.
+    let got = json(folder.path(), &["predict", "--model", &model, "--size", "50000"]);
+    let ratios: Vec<&Value> = got["miss_ratios"].as_array().unwrap().iter().filter(|r| r["method"] == "combined").collect();
+    assert_eq!((&ratios[0]["bytes"], ratios[0]["miss_ratio"].as_f64().unwrap() > 0.9), (&Value::from(8), true));
+    assert!(ratios.len() > 15 && ratios.windows(2).all(|w| w[0]["miss_ratio"].as_f64() >= w[1]["miss_ratio"].as_f64()), "{ratios:?}");
+    let same = json(folder.path(), &["predict", "--train", &a, "--train", &a, "--size", "50"]);
+    assert!(same["warnings"].to_string().contains("same distances"), "{}", same["warnings"]);
     // Another program: another sidecar.
     let mut other = sidecar(10);
     other.id = [3; 16];

@@ -60,7 +60,7 @@ pub struct PredictArguments {
     /// Partitions of reference histograms.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(10..=100_000))]
     pub partitions: u64,
-    /// Sizes of caches whose miss ratio is predicted.
+    /// Sizes of caches whose miss ratio is predicted; without it, all powers of two.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
     /// Counts recorded stores as accesses too.
@@ -232,8 +232,9 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
     };
     let (least, greatest) = sizes.iter().fold((f64::INFINITY, 0.0f64), |s, &v| (s.0.min(v), s.1.max(v)));
     let constant = runs.iter().skip(1).all(|r| accuracy(&r.bins, &runs[0].bins) > 0.98);
-    if greatest < 1.01 * least && !constant {
-        document.warnings.push("the training runs have nearly the same input size; growth with the size cannot be learned from them".into());
+    if greatest < 1.01 * least {
+        let what = if constant { "and the same distances; for other sizes nothing else can be predicted than that they stay" } else { "; growth with the size cannot be learned from them" };
+        document.warnings.push(format!("the training runs have nearly the same input size{}{what}; train on inputs of different sizes", if constant { " " } else { "" }));
     }
     let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
     let partitions = arguments.partitions as usize;
@@ -381,7 +382,11 @@ impl Results {
                 self.histograms.push(vec![Value::from(of), value(size), Value::from(method), row[0].clone(), row[1].clone(), row[3].clone()]);
             }
             let ratio = MissRatio::new(bins.iter().copied(), cold, 0.0);
-            for &bytes in &arguments.cache {
+            // Of a few caches that were asked for, or of all sizes until only first touches miss.
+            let end = bins.last().map_or(1.0, |b| b.to);
+            let curve = (0..63).map(|bit| 1u64 << bit).take_while(|&blocks| (blocks as f64) < 2.0 * end).map(|blocks| blocks * model.block);
+            let sizes = if arguments.cache.is_empty() { curve.collect() } else { arguments.cache.clone() };
+            for bytes in sizes {
                 self.ratios.push(vec![Value::from(of), value(size), Value::from(method), Value::from(bytes), value(ratio.ratio((bytes / model.block) as f64))]);
             }
         }
@@ -409,7 +414,7 @@ impl Results {
             title: "Predicted miss ratios (first touches per reuse as in the nearest training run)".into(),
             columns: columns(&[Column("bytes", Unit::Bytes), Column("miss_ratio", Unit::Share)]),
             rows: self.ratios,
-            text_rows: usize::MAX,
+            text_rows: 120,
         });
         document.tables.push(Table {
             name: "histograms",
