@@ -48,7 +48,7 @@ fn main() {
     let number = |at: usize, or: u64| std::env::args().nth(at).and_then(|a| a.parse::<f64>().ok()).map_or(or, |v| v as u64);
     let listed = |at: usize, what: &str| std::env::args().nth(at).is_none_or(|list| list.split(',').any(|w| w == what));
     let largest = number(1, 100_000_000);
-    println!("{:>12} {:>7} {:>10} {:>8} {:>12} {:>12}", "blocks", "bound", "tree M/s", "nodes", "engine M/s", "exact M/s");
+    println!("{:>12} {:>7} {:>10} {:>8} {:>10} {:>10} {:>12} {:>12}", "blocks", "bound", "tree M/s", "nodes", "accuracy", "worst", "engine M/s", "exact M/s");
     let mut n = number(2, 100_000);
     while n <= largest {
         for (name, bound) in [("99%", Bound::Relative(0.01)), ("99.9%", Bound::Relative(0.001)), ("b=2048", Bound::Absolute { error: 2048, exact: 0 })] {
@@ -58,13 +58,13 @@ fn main() {
             let step = n / 100;
             let rounds = (20_000_000 / (2 * n)).max(1);
             let mut tree = ScaleTree::new(bound, 1);
-            let mut sum = 0u64;
+            let (mut sum, mut told) = (0u64, None);
             let clock = Instant::now();
             for _ in 0..if listed(4, "tree") { rounds } else { 0 } {
                 tree.begin(1);
-                sum = sum.wrapping_add(tree_only(&mut tree, n, step));
+                told = Some(tree_only(&mut tree, n, step));
             }
-            let alone = (rounds * 2 * n) as f64 / clock.seconds() / 1e6;
+            let alone = if listed(4, "tree") { (rounds * 2 * n) as f64 / clock.seconds() / 1e6 } else { f64::NAN };
             let (sizes, tags) = (vec![8u32; 1 << 16], vec![0u32; 1 << 16]);
             let mut sink = Sum::default();
             // Small ones again and again, as samples of a trace are measured.
@@ -85,7 +85,13 @@ fn main() {
             });
             drop(engine);
             sum = sum.wrapping_add(sink.0);
-            println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
+            // All distances are the same. An estimate above it would break the promise.
+            let truth = (step - 1) as f64;
+            let [mean, worst] = told.map_or([f64::NAN; 2], |t: Told| {
+                assert!(t.greatest as f64 <= truth, "{} is more than {truth}", t.greatest);
+                [t.sum as f64 / (n / step * step) as f64 / truth, t.least as f64 / truth].map(|share| 100.0 * share)
+            });
+            println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {mean:>9.3}% {worst:>9.3}% {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
         }
         n *= 10;
     }
@@ -109,7 +115,15 @@ fn conversion() {
     }
 }
 
-fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
+/// Distances that the tree has told.
+#[derive(Clone, Copy)]
+struct Told {
+    sum: u64,
+    least: u64,
+    greatest: u64,
+}
+
+fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
         // SAFETY: the CPU has just been found to have the features.
@@ -120,13 +134,13 @@ fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn tree_modern(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
+fn tree_modern(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
     tree_any(tree, n, step)
 }
 
 #[inline(always)]
-fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
-    let mut sum = 0u64;
+fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
+    let mut told = Told { sum: 0, least: u64::MAX, greatest: 0 };
     let mut now = 1;
     for _ in 0..n / step {
         for _ in 0..step {
@@ -134,12 +148,15 @@ fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> u64 {
             now += 1;
         }
         for _ in 0..step {
-            sum = sum.wrapping_add(tree.take(now - step));
+            let distance = tree.take(now - step);
+            told.sum = told.sum.wrapping_add(distance);
+            told.least = told.least.min(distance);
+            told.greatest = told.greatest.max(distance);
             tree.push(1);
             now += 1;
         }
     }
-    sum
+    told
 }
 
 /// Whether so many bytes a block are free.
