@@ -44,7 +44,8 @@ const _: () = {
     assert!(size_of::<Control>() <= CACHE && CACHE + 16 * CACHE_ENTRIES <= PAGE);
 };
 
-// Flags are kept by lahf and seto, which need no stack. Labels whose addresses `settle` knows: see `Hook`.
+// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses the legacy ones alone, whose upper halves legacy
+// instructions leave as they are; they lie where fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows: see `Hook`.
 global_asm!(
     ".section .text.mgz_hooks, \"ax\", @progbits",
     ".p2align 6",
@@ -87,7 +88,22 @@ global_asm!(
     "mov gs:[{rest} + 88], r14",
     "mov gs:[{rest} + 96], r15",
     "mov rcx, gs:[{top}]",
-    "fxsave64 [rcx - 512]",
+    "movups [rcx - 352], xmm0",
+    "movups [rcx - 336], xmm1",
+    "movups [rcx - 320], xmm2",
+    "movups [rcx - 304], xmm3",
+    "movups [rcx - 288], xmm4",
+    "movups [rcx - 272], xmm5",
+    "movups [rcx - 256], xmm6",
+    "movups [rcx - 240], xmm7",
+    "movups [rcx - 224], xmm8",
+    "movups [rcx - 208], xmm9",
+    "movups [rcx - 192], xmm10",
+    "movups [rcx - 176], xmm11",
+    "movups [rcx - 160], xmm12",
+    "movups [rcx - 144], xmm13",
+    "movups [rcx - 128], xmm14",
+    "movups [rcx - 112], xmm15",
     "mov eax, \\kind",
     "mov gs:[{in_hook}], rax",
     "lea rsp, [rcx - 512]",
@@ -95,7 +111,22 @@ global_asm!(
     "call {slow}",
     "mov gs:[{to}], rax",
     "mov rcx, gs:[{top}]",
-    "fxrstor64 [rcx - 512]",
+    "movups xmm0, [rcx - 352]",
+    "movups xmm1, [rcx - 336]",
+    "movups xmm2, [rcx - 320]",
+    "movups xmm3, [rcx - 304]",
+    "movups xmm4, [rcx - 288]",
+    "movups xmm5, [rcx - 272]",
+    "movups xmm6, [rcx - 256]",
+    "movups xmm7, [rcx - 240]",
+    "movups xmm8, [rcx - 224]",
+    "movups xmm9, [rcx - 208]",
+    "movups xmm10, [rcx - 192]",
+    "movups xmm11, [rcx - 176]",
+    "movups xmm12, [rcx - 160]",
+    "movups xmm13, [rcx - 144]",
+    "movups xmm14, [rcx - 128]",
+    "movups xmm15, [rcx - 112]",
     "mov r15, gs:[{rest} + 96]",
     "mov r14, gs:[{rest} + 88]",
     "mov r13, gs:[{rest} + 80]",
@@ -295,8 +326,8 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
                 return target;
             }
             let memory = Memory(ring);
-            if kind == CALL && memory.recall(OUTSIDE | target).is_some() {
-                leave(ring, control, burst, true, stack, target);
+            if memory.recall(OUTSIDE | target).is_some() {
+                leave(ring, control, burst, true, true, stack);
                 return target;
             }
             if let Some(clone) = modules::entry(target) {
@@ -308,19 +339,19 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)
-            if kind == CALL && linked.is_none_or(modules::leaves) && modules::leaves(target) {
+            let leaves = modules::leaves(target);
+            if leaves && linked.is_none_or(modules::leaves) {
                 memory.note(OUTSIDE | target, 1);
             }
-            leave(ring, control, burst, kind == CALL, stack, target);
+            leave(ring, control, burst, kind == CALL, leaves, stack);
             target
         }
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back.
-fn leave(ring: Ring, control: &Control, burst: bool, call: bool, stack: u64, target: u64) {
-    // In a window, such code of an instrumented file may call code that has a clone, unseen.
-    let leaves = modules::leaves(target);
+/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no instrumented file; in a window, such code of an instrumented file may
+/// call code that has a clone, unseen.
+fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
@@ -445,16 +476,18 @@ fn restore_all(control: &mut Control, context: &mut Context) {
     for (i, &register) in order.iter().enumerate() {
         *context.register(register) = hold[5 + i];
     }
-    const VECTORS: usize = 464;
+    const VECTORS: core::ops::Range<usize> = 160..416;
+    const SOFTWARE: usize = 464;
     const MAGIC: u32 = 0x4650_5853;
+    const SSE: u64 = 2;
     if context.extended != 0 {
         // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the end of its stack. If the
         // software bytes say that a header follows, its first word tells which parts are not in their initial state.
         unsafe {
             let area = context.extended as *mut u8;
-            core::ptr::copy_nonoverlapping((control.hook_top - 512) as *const u8, area, VECTORS);
-            if (area.add(VECTORS) as *const u32).read_unaligned() == MAGIC {
-                *(area.add(512) as *mut u64) |= 3;
+            core::ptr::copy_nonoverlapping((control.hook_top - 512 + VECTORS.start as u64) as *const u8, area.add(VECTORS.start), VECTORS.len());
+            if (area.add(SOFTWARE) as *const u32).read_unaligned() == MAGIC {
+                *(area.add(512) as *mut u64) |= SSE;
             }
         }
     }

@@ -11,6 +11,7 @@
 //! where control went away.
 
 use crate::abi;
+use crate::clock;
 use crate::context::{Context, RIP};
 use crate::hooks::{self, Hooks};
 use crate::process;
@@ -65,7 +66,7 @@ pub struct Window {
     back: u64,
     /// The cursor when it went away.
     cursor: u64,
-    /// CLOCK_MONOTONIC then.
+    /// The time stamp counter then.
     since: u64,
     /// Nanoseconds of the window in code without a clone.
     outside: u64,
@@ -127,7 +128,7 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     context.registers[RIP] = clone;
     hooks::set(control, Hooks::Window);
     ring.private().window = Window { open: true, ..Window::default() };
-    control.begin_ns = sys::now_ns();
+    control.begin_ns = clock::now_ns();
     count::WINDOWS
 }
 
@@ -153,7 +154,7 @@ fn close(ring: Ring, why: Why, now: u64) {
     let mut why = why;
     let mut end_ns = now;
     if window.away {
-        end_ns = window.since;
+        end_ns = now.saturating_sub(clock::since(window.since));
         // What stands behind came by another way than the one that was watched.
         end = end.min(window.cursor);
         if why == Why::Full {
@@ -261,7 +262,7 @@ pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
         close_in_hook(ring, Why::Outside);
         return false;
     }
-    *window = Window { away: true, slot, back, cursor, since: sys::now_ns(), ..*window };
+    *window = Window { away: true, slot, back, cursor, since: clock::ticks(), ..*window };
     true
 }
 
@@ -271,7 +272,7 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     if !window.away || window.slot != slot || window.back != back {
         return false;
     }
-    let stay = sys::now_ns().saturating_sub(window.since);
+    let stay = clock::since(window.since);
     if stay < STAY {
         window.away = false;
         window.outside += stay;
@@ -295,13 +296,13 @@ pub fn trigger(ring: Ring, context: &mut Context) {
     if window.open && window.away {
         if modules::enter(rip).is_some() {
             // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
-            close(ring, Why::Callback, window.since);
+            close(ring, Why::Callback, sys::now_ns());
             return process::count(open(header, ring, context), 1);
         }
-        if sys::now_ns().saturating_sub(window.since) < STAY {
+        if clock::since(window.since) < STAY {
             return process::count(count::TRIGGERS_BUSY, 1);
         }
-        close(ring, Why::Outside, window.since);
+        close(ring, Why::Outside, sys::now_ns());
         return process::count(count::TRIGGERS_OUTSIDE, 1);
     }
     if window.open {
