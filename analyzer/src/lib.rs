@@ -42,5 +42,5 @@ pub mod totals;
 pub mod windows;
 pub mod zoom;
 
-pub use mgz_models::reuse;
+pub use mgz_models::{names, reuse};
 pub(crate) use mgz_models::memory::{large_vec, prefetch};

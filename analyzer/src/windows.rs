@@ -10,14 +10,14 @@
 //! F = accesses − accesses whose address was seen before in the same window. C = accesses that are the
 //! second to their address in the window. S = F − C. F_str and F_irr: the same by class.
 
-use crate::reuse::spread;
+use crate::names::{KEY_BITS, MOST, Names, TOGETHER};
 use crate::rows::Rows;
+use std::collections::HashMap;
 
 /// Smallest window: `1 << MIN_LEVEL` accesses.
 pub const MIN_LEVEL: usize = 4;
 /// Largest window of the footprint metrics: `1 << MAX_LEVEL` accesses.
 pub const MAX_LEVEL: usize = 16;
-const AHEAD: usize = 16;
 
 /// Bit length of `i xor p`, at least [`MIN_LEVEL`]: the smallest level at which both share a window.
 #[inline(always)]
@@ -144,26 +144,20 @@ struct Seen {
     level: u32,
 }
 
+/// An address without accesses.
+const UNSEEN: Seen = Seen { last: [NEVER; 3], level: 0 };
 /// Instead of a number in an epoch: differs from all of them above the top level.
 const NEVER: u32 = 1 << 20;
 /// Place in [`Seen::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
 const PLACE: [usize; 4] = [0, 1, 2, 0];
-/// Bits of a table entry that hold the number of an address, plus one; the others hold the address, all that a user-space program
-/// on x86-64 has without five-level paging.
-const NUMBER_BITS: u32 = 17;
-/// Accesses that are looked up together.
-const TOGETHER: usize = 64;
-
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
-    /// Addresses and their numbers; 0 is free.
-    table: Vec<u64>,
-    shift: u32,
+    /// Numbers of the epoch's addresses.
+    names: Names,
+    /// Addresses that are too large for `names`: their numbers come from the other end.
+    odd: HashMap<u64, u32>,
+    /// By number.
     seen: Vec<Seen>,
-    /// By number: the address, and its place in the table.
-    addresses: Vec<(u64, u32)>,
-    /// There are addresses that a table entry cannot tell apart.
-    odd: bool,
     index: u64,
     /// Of the windows that are not finished.
     open: Box<Open>,
@@ -180,8 +174,7 @@ impl Default for WindowEngine {
 impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
-        let size = 1usize << 11;
-        WindowEngine { table: vec![0; size], shift: 64 - size.trailing_zeros(), seen: Vec::new(), addresses: Vec::new(), odd: false, index: 0, open: Box::new([[0; 16]; 33]), totals: vec![[0; 16]; MAX_LEVEL + 1] }
+        WindowEngine { names: Names::new(), odd: HashMap::new(), seen: Vec::new(), index: 0, open: Box::new([[0; 16]; 33]), totals: vec![[0; 16]; MAX_LEVEL + 1] }
     }
 
     /// Starts a sample.
@@ -193,14 +186,9 @@ impl WindowEngine {
 
     /// Starts an epoch.
     fn forget(&mut self) {
-        if self.seen.len() * 8 < self.table.len() {
-            self.addresses.iter().for_each(|a| self.table[a.1 as usize] = 0);
-        } else {
-            self.table.fill(0);
-        }
+        self.names.clear();
+        self.odd.clear();
         self.seen.clear();
-        self.addresses.clear();
-        self.odd = false;
     }
 
     /// Feeds load accesses in order.
@@ -236,13 +224,7 @@ impl WindowEngine {
                 self.forget();
             }
             let to = len.min(from + TOGETHER.min(left));
-            for (at, number) in (from..to).zip(&mut numbers) {
-                if let Some(&ahead) = address.get(at + AHEAD) {
-                    crate::prefetch(&self.table[(spread(ahead) >> self.shift) as usize]);
-                }
-                *number = self.number(address[at]);
-                crate::prefetch(&self.seen[*number as usize]);
-            }
+            self.number(&address[from..to], &mut numbers);
             for (at, number) in (from..to).zip(numbers) {
                 self.access(number, PLACE[group[at] as usize & 3], implied[at]);
                 if (self.index + 1).is_multiple_of(1 << MIN_LEVEL) {
@@ -268,31 +250,32 @@ impl WindowEngine {
         }
     }
 
-    /// The number of an address; it gets one if it has none.
+    /// The numbers of addresses; those that have none get one.
     #[inline(always)]
-    fn number(&mut self, address: u64) -> u32 {
-        if self.seen.len() * 4 >= self.table.len() {
-            self.grow();
+    fn number(&mut self, address: &[u64], numbers: &mut [u32; TOGETHER]) {
+        if address.iter().fold(0, |any, a| any | a) >> KEY_BITS == 0 {
+            self.names.number(address.iter().copied(), numbers);
+        } else {
+            self.number_odd(address, numbers);
         }
-        let mask = self.table.len() - 1;
-        let mut at = (spread(address) >> self.shift) as usize & mask;
-        loop {
-            let entry = self.table[at];
-            if entry == 0 {
-                let number = self.seen.len() as u32;
-                self.odd |= address >> (64 - NUMBER_BITS) != 0;
-                self.table[at] = address << NUMBER_BITS | u64::from(number + 1);
-                self.seen.push(Seen { last: [NEVER; 3], level: 0 });
-                self.addresses.push((address, at as u32));
-                return number;
-            }
-            if (entry ^ address << NUMBER_BITS) >> NUMBER_BITS == 0 {
-                let number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
-                if !self.odd && address >> (64 - NUMBER_BITS) == 0 || self.addresses[number as usize].0 == address {
-                    return number;
-                }
-            }
-            at = (at + 1) & mask;
+        if self.seen.len() < self.names.len() {
+            self.seen.resize(self.names.len(), UNSEEN);
+        }
+    }
+
+    #[cold]
+    fn number_odd(&mut self, address: &[u64], numbers: &mut [u32; TOGETHER]) {
+        // An epoch has no more addresses than there are numbers, so that both ends never meet.
+        self.seen.resize(MOST, UNSEEN);
+        let mut one = [0; TOGETHER];
+        for (&address, number) in address.iter().zip(numbers) {
+            *number = if address >> KEY_BITS == 0 {
+                self.names.number(std::iter::once(address), &mut one);
+                one[0]
+            } else {
+                let next = (MOST - 1 - self.odd.len()) as u32;
+                *self.odd.entry(address).or_insert(next)
+            };
         }
     }
 
@@ -316,21 +299,6 @@ impl WindowEngine {
         add(of_class, OPEN_CLASS + class, 1);
         add(MIN_LEVEL, OPEN_ROWS + class, 1);
         add(MIN_LEVEL, IMPLIED, u64::from(implied));
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let size = self.table.len() * 4;
-        self.table = vec![0; size];
-        self.shift = 64 - size.trailing_zeros();
-        for (number, (address, place)) in self.addresses.iter_mut().enumerate() {
-            let mut at = (spread(*address) >> self.shift) as usize & (size - 1);
-            while self.table[at] != 0 {
-                at = (at + 1) & (size - 1);
-            }
-            self.table[at] = *address << NUMBER_BITS | (number as u64 + 1);
-            *place = at as u32;
-        }
     }
 
     /// The counts by level.
@@ -374,7 +342,6 @@ impl WindowEngine {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashMap;
 
     fn by_definition(samples: &[Vec<(u64, u32, u16)>], level: usize) -> WindowSums {
         let mut sums = WindowSums::default();
@@ -413,7 +380,8 @@ mod tests {
 
         #[test]
         fn every_size_agrees_with_its_definition(
-            samples in prop::collection::vec(prop::collection::vec((0u64..40, 0u32..3, 0u16..3), 0..200), 0..4),
+            samples in prop::collection::vec(
+                prop::collection::vec((prop_oneof![20 => 0u64..40, 1 => (1u64 << 47) - 2..(1u64 << 47) + 2, 1 => u64::MAX - 3..=u64::MAX], 0u32..3, 0u16..3), 0..200), 0..4),
             step in 1usize..70,
         ) {
             let mut engine = WindowEngine::new();

@@ -24,6 +24,7 @@ pub mod histogram;
 pub mod interleave;
 pub mod memory;
 pub mod miss_ratio;
+pub mod names;
 pub mod predict;
 mod prefix;
 pub mod random;

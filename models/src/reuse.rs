@@ -15,7 +15,9 @@
 //! sample's start count as free. Samples begin in [`crate::short`], which is faster as long as they are short.
 
 use crate::rank::Rank;
-use crate::short::{SLOTS, Short};
+#[cfg(target_arch = "x86_64")]
+use crate::short::Vectors;
+use crate::short::{Counters, Plain, SLOTS, Short};
 
 /// Accesses between the prefetch of a table line and its use.
 const AHEAD: usize = 24;
@@ -142,7 +144,7 @@ impl ReuseEngine {
             self.table.fill(Entry { block: 0, slot: 0, tick: (self.begin as u32).wrapping_sub(1) });
             self.cleared = self.begin;
         }
-        let lines = self.short.lines().to_vec();
+        let lines = self.short.lines();
         // Slots are handed out without holes; those that are no longer anybody's last are taken back.
         let mut marked = vec![false; self.short.used() as usize];
         lines.iter().for_each(|l| marked[l.slot as usize] = true);
@@ -178,21 +180,21 @@ impl ReuseEngine {
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
-        self.run_any(address, size, tag, sink);
+        self.run_any::<Plain, S>(address, size, tag, sink);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt")]
     fn run_modern<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
-        self.run_any(address, size, tag, sink);
+        self.run_any::<Vectors, S>(address, size, tag, sink);
     }
 
     #[inline(always)]
-    fn run_any<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+    fn run_any<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         let len = address.len().min(size.len()).min(tag.len());
         let (mut address, mut size, mut tag) = (&address[..len], &size[..len], &tag[..len]);
         if self.is_short {
-            let done = self.short.run(address, size, tag, sink);
+            let done = self.short.run::<C, S>(address, size, tag, sink);
             self.tick += done as u64;
             if done == len {
                 return;
