@@ -146,15 +146,22 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
         (Target::Loop, &mut folded.loops, &mut pages.loops),
     ];
     for (target, counts, pages) in by {
+        let rows = |entry: &Entry| if entry.key().group & 3 == crate::code::CLASS_STORE { &[][..] } else { code.targets(target, entry.key().group) };
+        // Mostly one entry, or all of one row: that has what the whole has.
+        if let [row] = rows(&entries[0])
+            && entries[1..].iter().all(|e| rows(e) == [*row])
+        {
+            if let (Some(counts), Some(last)) = (counts.get_mut(*row as usize), pages.get_mut(*row as usize)) {
+                whole.count(counts);
+                count_page(last, page, counts);
+            }
+            continue;
+        }
         keyed.clear();
         for entry in entries {
-            let group = entry.key().group;
-            if group & 3 == crate::code::CLASS_STORE {
-                continue;
-            }
-            keyed.extend(code.targets(target, group).iter().map(|&row| (row, group & 3, *entry.maps())));
+            keyed.extend(rows(entry).iter().map(|&row| (row, entry.key().group & 3, *entry.maps())));
         }
-        if keyed.len() > 1 {
+        if !keyed.is_sorted_by_key(|k| k.0) {
             keyed.sort_unstable_by_key(|k| k.0);
         }
         for same in keyed.chunk_by(|a, b| a.0 == b.0) {

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 
 /// Log2 of the bytes of a page.
 const PAGE: u32 = 12;
+/// Log2 of the bytes of a line.
+const LINE: u32 = 6;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -70,14 +72,36 @@ fn order(outcome: &Outcome) -> Order {
     order
 }
 
-/// All addresses that samples have seen.
-pub fn addresses(outcome: &Outcome) -> Blocks {
-    Blocks::new(&outcome.incidence, 0, |_| true)
+/// What samples have seen of the whole trace.
+pub struct Seen {
+    /// Addresses.
+    pub all: Blocks,
+    /// Addresses of Strided loads.
+    pub strided: Blocks,
+    /// Addresses of Irregular loads.
+    pub irregular: Blocks,
+    /// Lines of 64 bytes.
+    pub lines: Blocks,
+    /// Pages.
+    pub pages: Blocks,
+}
+
+impl Seen {
+    /// From the marks.
+    pub fn new(outcome: &Outcome) -> Seen {
+        let make = |shift: u32, class: Option<u32>| Blocks::new(&outcome.incidence, shift, move |g| class.is_none_or(|c| g & 3 == c));
+        let ((all, strided), (irregular, (lines, pages))) = rayon::join(
+            || rayon::join(|| make(0, None), || make(0, Some(1))),
+            || rayon::join(|| make(0, Some(2)), || rayon::join(|| make(LINE, None), || make(PAGE, None))),
+        );
+        Seen { all, strided, irregular, lines, pages }
+    }
 }
 
 /// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
-/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those. `blocks`: [`addresses`].
-pub fn resonance(outcome: &Outcome, blocks: &Blocks) -> Option<u32> {
+/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
+pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
+    let blocks = &seen.all;
     let order = order(outcome);
     let samples = order.len() as u32;
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
@@ -99,8 +123,8 @@ pub fn resonance(outcome: &Outcome, blocks: &Blocks) -> Option<u32> {
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
-/// The tables of a sampled trace; nothing for one that is complete. `addresses`: see [`addresses`].
-pub fn tables(outcome: &Outcome, rho: Option<f64>, addresses: &Blocks) -> (Vec<GrowthRow>, Option<InterSample>) {
+/// The tables of a sampled trace; nothing for one that is complete.
+pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
     let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
     let order = order(outcome);
@@ -116,19 +140,14 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, addresses: &Blocks) -> (Vec<G
             .collect()
     };
     let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &order, (mean_rows, period), shift, design, scale);
-    let class = |class: u32| Blocks::new(&outcome.incidence, 0, move |g| g & 3 == class);
-    let (all, (strided, (irregular, pages))) = rayon::join(
-        || make(&inside(|s| s.footprint), addresses, 0),
-        || {
-            rayon::join(
-                || make(&inside(|s| s.strided), &class(1), 0),
-                || rayon::join(|| make(&inside(|s| s.irregular), &class(2), 0), || Blocks::new(&outcome.incidence, PAGE, |_| true)),
-            )
-        },
+    let pages = &seen.pages;
+    let (all, (strided, irregular)) = rayon::join(
+        || make(&inside(|s| s.footprint), &seen.all, 0),
+        || rayon::join(|| make(&inside(|s| s.strided), &seen.strided, 0), || make(&inside(|s| s.irregular), &seen.irregular, 0)),
     );
     let sightings: u64 = pages.blocks.iter().map(|b| u64::from(b.samples)).sum();
     let pages_per_sample = sightings as f64 * scale / census.samples as f64;
-    let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], &pages, PAGE);
+    let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], pages, PAGE);
     let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
     let rows = (MIN_LEVEL..63)
         .map(|level| (1u64 << level) as f64)
@@ -147,7 +166,7 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, addresses: &Blocks) -> (Vec<G
             })
         })
         .collect();
-    let inter = inter_sample(&pages, &order, period, &page_curve, pages_per_sample / mean_rows);
+    let inter = inter_sample(pages, &order, period, &page_curve, pages_per_sample / mean_rows);
     (rows, Some(inter))
 }
 

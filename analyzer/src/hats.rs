@@ -2,7 +2,8 @@
 
 use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Block, Design, Estimate, Grouped, Kinds, distance, executed, footprint};
+use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, distance, executed, footprint};
+use crate::growth::Seen;
 use crate::metrics::Counts;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
@@ -95,7 +96,61 @@ pub struct Maker<'a> {
     /// The samples are in step with the program, see [`crate::growth::resonance`].
     resonant: bool,
     sums: Sums,
-    blocks: Option<Grouped>,
+    blocks: Option<Seers<'a>>,
+}
+
+/// Blocks by row.
+enum Seers<'a> {
+    /// There is one row, for the whole.
+    Whole(&'a Seen),
+    /// By function, line or loop.
+    Rows(Grouped),
+}
+
+/// Lists of blocks that estimates are made of.
+#[derive(Clone, Copy)]
+enum List {
+    All,
+    Strided,
+    Irregular,
+    Lines,
+}
+
+impl Seers<'_> {
+    /// The estimate of a row.
+    fn footprint(&self, row: u32, list: List, (design, scale): (Design, f64), observed: u64) -> Estimate {
+        match self {
+            Seers::Whole(seen) => whole(seen, list).footprint(design, scale, observed),
+            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| footprint(of(k, list), design, scale, observed)),
+        }
+    }
+
+    /// Sightings of a row's blocks by samples.
+    fn sightings(&self, row: u32, list: List) -> u64 {
+        let blocks = match self {
+            Seers::Whole(seen) => &whole(seen, list).blocks,
+            Seers::Rows(rows) => rows.of(row).map_or(&[][..], |k| of(k, list)),
+        };
+        blocks.iter().map(|b| u64::from(b.samples)).sum()
+    }
+}
+
+fn whole(seen: &Seen, list: List) -> &Blocks {
+    match list {
+        List::All => &seen.all,
+        List::Strided => &seen.strided,
+        List::Irregular => &seen.irregular,
+        List::Lines => &seen.lines,
+    }
+}
+
+fn of(kinds: &Kinds, list: List) -> &[Block] {
+    match list {
+        List::All => &kinds.all,
+        List::Strided => &kinds.strided,
+        List::Irregular => &kinds.irregular,
+        List::Lines => &kinds.lines,
+    }
 }
 
 fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
@@ -103,8 +158,8 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
 }
 
 impl<'a> Maker<'a> {
-    /// For all rows of a kind.
-    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, resonant: bool) -> Maker<'a> {
+    /// For all rows of a kind. `seen`: what samples have seen of the whole, where that is known.
+    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, seen: Option<&'a Seen>, resonant: bool) -> Maker<'a> {
         let bucket = &outcome.buckets[0];
         let mut sums = vec![[RepSums::default(); REPLICATES]; code.rows(target)];
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
@@ -114,7 +169,10 @@ impl<'a> Maker<'a> {
             }
         }
         let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
-        let blocks = wanted.then(|| Grouped::new(&outcome.incidence, |group| targets_of(code, target, group)));
+        let blocks = wanted.then(|| match seen {
+            Some(seen) if target == Target::Whole => Seers::Whole(seen),
+            _ => Seers::Rows(Grouped::new(&outcome.incidence, |group| targets_of(code, target, group))),
+        });
         Maker { outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks }
     }
 
@@ -127,39 +185,31 @@ impl<'a> Maker<'a> {
         // How fast code runs is no matter of how many samples have seen the row.
         let sampled = executed(sums, samples, design.weighted(design.weights.map(|_| 0.0)), counts.accesses + counts.implied);
         let mean = distance(sums, samples, design);
-        let none = Kinds::default();
-        let kinds = self.blocks.as_ref().map(|b| b.of(target).unwrap_or(&none));
-        let estimate = |blocks: fn(&Kinds) -> &Vec<Block>, observed: u64| -> Option<Estimate> {
-            match kinds {
-                _ if design.complete() => Some(Estimate::exact(observed as f64)),
-                Some(kinds) => {
-                    let mut estimate = footprint(blocks(kinds), design, self.scale, observed);
-                    if self.resonant {
-                        estimate.hi = estimate.hi.max(observed as f64 / design.share);
-                    }
-                    Some(estimate)
-                }
-                _ => None,
+        let estimate = |list: List, observed: u64| -> Option<Estimate> {
+            if design.complete() {
+                return Some(Estimate::exact(observed as f64));
             }
+            let mut estimate = self.blocks.as_ref()?.footprint(target, list, (design, self.scale), observed);
+            if self.resonant {
+                estimate.hi = estimate.hi.max(observed as f64 / design.share);
+            }
+            Some(estimate)
         };
         let memgaze = |observed: u64| observed as f64 / design.share;
         let found = [
-            (estimate(|k| &k.all, counts.footprint), counts.footprint),
-            (estimate(|k| &k.strided, counts.strided), counts.strided),
-            (estimate(|k| &k.irregular, counts.irregular), counts.irregular),
-            (estimate(|k| &k.lines, counts.lines64), counts.lines64),
+            (estimate(List::All, counts.footprint), counts.footprint),
+            (estimate(List::Strided, counts.strided), counts.strided),
+            (estimate(List::Irregular, counts.irregular), counts.irregular),
+            (estimate(List::Lines, counts.lines64), counts.lines64),
         ];
         let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
         let vague = |e: &Option<Estimate>| e.is_none_or(|e| e.vague());
-        let per_sample = |blocks: fn(&Kinds) -> &Vec<Block>| {
-            let sightings = |k: &Kinds| blocks(k).iter().map(|b| u64::from(b.samples)).sum::<u64>();
-            kinds.map(|k| sightings(k) as f64 * self.scale / design.samples.max(1) as f64)
-        };
+        let per_sample = |list: List| self.blocks.as_ref().map(|b| b.sightings(target, list) as f64 * self.scale / design.samples.max(1) as f64);
         Hats {
             samples_seen: seen,
-            per_sample: per_sample(|k| &k.all),
-            strided_per_sample: per_sample(|k| &k.strided),
-            irregular_per_sample: per_sample(|k| &k.irregular),
+            per_sample: per_sample(List::All),
+            strided_per_sample: per_sample(List::Strided),
+            irregular_per_sample: per_sample(List::Irregular),
             accesses: all.map(|e| e.value).or(Some((counts.accesses + counts.implied) as f64 / design.share)),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),

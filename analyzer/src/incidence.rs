@@ -100,7 +100,9 @@ impl Incidence {
     fn sort(&mut self) {
         use rayon::prelude::*;
         for marks in &mut self.spaces {
-            marks.par_sort_unstable();
+            if !sort_packed(marks) {
+                marks.par_sort_unstable();
+            }
             marks.dedup();
         }
         self.used = self.spaces.iter().map(Vec::len).sum();
@@ -153,6 +155,29 @@ impl Incidence {
         let used = spaces.iter().map(Vec::len).sum();
         Incidence { spaces, level, used, ..Incidence::default() }
     }
+}
+
+/// Sorts marks as single numbers, which is several times as fast, if the bits in which they differ fit into one. Whether they did.
+fn sort_packed(marks: &mut [Mark]) -> bool {
+    use rayon::prelude::*;
+    let Some(least) = marks.iter().map(|m| m.address).min() else { return true };
+    let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| (a | (m.address - least), g | m.group, s | m.sample));
+    let bits = |any: u64| 64 - any.leading_zeros();
+    let (of_group, of_sample) = (bits(group.into()), bits(sample.into()));
+    if bits(address) + of_group + of_sample > 64 {
+        return false;
+    }
+    let low = of_group + of_sample;
+    let mut packed: Vec<u64> = marks.iter().map(|m| ((m.address - least).checked_shl(low).unwrap_or(0)) | u64::from(m.group) << of_sample | u64::from(m.sample)).collect();
+    packed.par_sort_unstable();
+    for (mark, p) in marks.iter_mut().zip(packed) {
+        *mark = Mark {
+            address: least + p.checked_shr(low).unwrap_or(0),
+            group: (p >> of_sample & ((1 << of_group) - 1)) as u32,
+            sample: (p & ((1 << of_sample) - 1)) as u32,
+        };
+    }
+    true
 }
 
 #[cfg(test)]

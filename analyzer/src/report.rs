@@ -1,8 +1,9 @@
 //! The result of an analysis, as it stands in JSON (`docs/analysis-json.md`).
 
 use crate::code::{CodeMap, Target};
-use crate::estimate::Design;
 use crate::engine::{BucketOutcome, Outcome};
+use crate::estimate::Design;
+use crate::growth::Seen;
 use crate::hats::{Estimator, Hats, Maker, samples_seen};
 use crate::histogram::Histogram;
 use crate::metrics::{Bin, Counts, Metrics};
@@ -390,8 +391,8 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
     let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
     let strides = strides(outcome, code);
     let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
-    let addresses = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| crate::growth::addresses(outcome));
-    let resonance = addresses.as_ref().and_then(|a| crate::growth::resonance(outcome, a));
+    let seen = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome));
+    let resonance = seen.as_ref().and_then(|s| crate::growth::resonance(outcome, s));
     if let Some(lag) = resonance {
         warnings.push(format!(
             "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
@@ -400,13 +401,13 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
     }
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
     let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights));
-    let maker = |target| (Maker::new(outcome, code, target, design, estimator, resonance.is_some()), samples_seen(outcome, code, target));
+    let of_target = |target| (Maker::new(outcome, code, target, design, estimator, seen.as_ref(), resonance.is_some()), samples_seen(outcome, code, target));
     let (((of_whole, _), (of_functions, seen_functions)), ((of_lines, seen_lines), (of_loops, seen_loops))) = rayon::join(
-        || rayon::join(|| maker(Target::Whole), || maker(Target::Function)),
-        || rayon::join(|| maker(Target::Line), || maker(Target::Loop)),
+        || rayon::join(|| of_target(Target::Whole), || of_target(Target::Function)),
+        || rayon::join(|| of_target(Target::Line), || of_target(Target::Loop)),
     );
     let all = whole.accesses + whole.implied;
-    let tables = || addresses.as_ref().map_or_else(Default::default, |a| crate::growth::tables(outcome, rho, a));
+    let tables = || seen.as_ref().map_or_else(Default::default, |s| crate::growth::tables(outcome, rho, s));
     let ((growth, inter_sample), hats) = rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
     let of_all = hats.accesses.filter(|&a| weights.is_some() && a > 0.0);
     // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.

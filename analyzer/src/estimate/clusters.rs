@@ -1,32 +1,23 @@
-//! How often which sample (or pair of samples) is the only one that saw a block, counted while blocks come one by one.
+//! How often which sample (or pair of samples) is the only one that saw a block: sums over the parts of a list of blocks.
 
 use super::footprint::Block;
 use crate::reuse::spread;
+use std::hint::select_unpredictable;
 
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    key: u64,
-    epoch: u32,
-    count: u32,
+/// A block that one or two samples have seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rare {
+    /// Its place in the list.
+    at: u32,
+    /// Number of the sample or pair; those are numbered in the order in which they come.
+    key: u32,
+    pair: bool,
+    irregular: bool,
 }
 
-/// Samples below this are counted in an array.
-const MOST: u32 = 1 << 22;
-
-/// A table of counts that is emptied at once.
-#[derive(Default)]
-pub(super) struct Table {
-    /// Pairs of samples.
-    entries: Vec<Entry>,
-    /// Single samples: epoch and count.
-    singles: Vec<(u32, u32)>,
-    epoch: u32,
-}
-
-/// Counts over the blocks that have been [added](Counter::add).
-pub(super) struct Counter<'a> {
-    table: &'a mut Table,
-    mask: usize,
+/// Sums over some blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
     /// Blocks seen in one sample, in two.
     pub(super) singles: u64,
     pub(super) pairs: u64,
@@ -37,68 +28,132 @@ pub(super) struct Counter<'a> {
     pub(super) irregular: u64,
 }
 
+/// A sample or pair of samples: its blocks in the part that is counted, and how many of them are still to come.
+#[derive(Clone, Copy, Default)]
+struct Key {
+    all: u32,
+    rest: u32,
+}
+
+/// The rare blocks of a list, and the counts by key, which are all zero between calls.
+pub(super) struct Table {
+    rare: Vec<Rare>,
+    keys: Vec<Key>,
+}
+
+/// What is counted while blocks come one by one, for singles and for pairs.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    count: [u64; 2],
+    /// Sum of the squared counts of the blocks so far.
+    squares: [u64; 2],
+    /// Sum of (count in the whole part) × (count so far).
+    cross: [u64; 2],
+    irregular: u64,
+}
+
 impl Table {
-    /// Starts to count some of these blocks.
-    pub(super) fn counter(&mut self, blocks: &[Block]) -> Counter<'_> {
-        let hashed = blocks.iter().filter(|b| b.samples == 2 || b.first[0] >= MOST).count();
-        let size = (hashed.max(8) * 2).next_power_of_two();
-        self.epoch = self.epoch.wrapping_add(1);
-        if self.entries.len() < size || self.epoch == 0 {
-            self.entries = vec![Entry::default(); size.max(self.entries.len())];
-            self.singles.clear();
-            self.epoch = 1;
+    /// Finds the rare ones of some blocks.
+    pub(super) fn new(blocks: &[Block]) -> Table {
+        let rare_ones = || blocks.iter().filter(|b| matches!(b.samples, 1 | 2));
+        let count = rare_ones().count();
+        // Of many blocks, single samples are looked up directly.
+        let samples = rare_ones().map(|b| b.first[0] as usize + 1).max().unwrap_or(0);
+        let mut direct = vec![0u32; if samples <= count { samples } else { 0 }];
+        let hashed = if direct.is_empty() { count } else { rare_ones().filter(|b| b.samples == 2).count() };
+        let size = (hashed * 2).next_power_of_two().max(16);
+        // Number plus one of a key; 0 is free.
+        let mut index: Vec<(u64, u32)> = vec![(0, 0); size];
+        let shift = 64 - size.trailing_zeros();
+        let mut rare = Vec::with_capacity(count);
+        let mut keys = 0u32;
+        for (at, block) in blocks.iter().enumerate() {
+            let [first, second] = block.first;
+            let mut add = |number: u32| rare.push(Rare { at: at as u32, key: number - 1, pair: block.samples == 2, irregular: block.irregular });
+            // A pair never has the same sample twice.
+            let key = match block.samples {
+                1 => {
+                    if let Some(number) = direct.get_mut(first as usize) {
+                        if *number == 0 {
+                            keys += 1;
+                            *number = keys;
+                        }
+                        add(*number);
+                        continue;
+                    }
+                    u64::from(first) << 32 | u64::from(first)
+                }
+                2 => u64::from(first) << 32 | u64::from(second),
+                _ => continue,
+            };
+            let mut place = (spread(key) >> shift) as usize & (size - 1);
+            loop {
+                let (there, number) = index[place];
+                let new = number == 0;
+                let entry = (select_unpredictable(new, key, there), select_unpredictable(new, keys + 1, number));
+                index[place] = entry;
+                if entry.0 == key {
+                    keys += u32::from(new);
+                    add(entry.1);
+                    break;
+                }
+                place = (place + 1) & (size - 1);
+            }
         }
-        // Few blocks use few entries, which stay in the cache.
-        Counter { table: self, mask: size - 1, singles: 0, pairs: 0, single_squares: 0, pair_squares: 0, irregular: 0 }
+        Table { rare, keys: vec![Key::default(); keys as usize] }
+    }
+
+    /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
+    ///
+    /// One pass is enough for both sides: of a key with n blocks of which m are before the place, those behind give (n − m)² = n² − 2nm + m².
+    pub(super) fn sides<const N: usize>(&mut self, from: usize, to: usize, places: &[usize; N]) -> [(Sums, Sums); N] {
+        let find = |place: usize| self.rare.partition_point(|r| (r.at as usize) < place);
+        let (start, end) = (find(from), find(to));
+        let stops = places.map(find);
+        let keys = &mut self.keys[..];
+        for r in &self.rare[start..end] {
+            let key = &mut keys[r.key as usize];
+            key.all += 1;
+            key.rest += 1;
+        }
+        let mut at = start;
+        let mut sums = Running::default();
+        let rare = &self.rare;
+        let mut upto = |stop: usize| {
+            for r in &rare[at..stop] {
+                let key = &mut keys[r.key as usize];
+                let kind = usize::from(r.pair);
+                sums.count[kind] += 1;
+                sums.squares[kind] += 2 * u64::from(key.all - key.rest) + 1;
+                sums.cross[kind] += u64::from(key.all);
+                sums.irregular += u64::from(r.irregular);
+                key.rest -= 1;
+                // The last one leaves nothing to the next call.
+                key.all = if key.rest == 0 { 0 } else { key.all };
+            }
+            at = stop;
+            sums
+        };
+        let before = stops.map(&mut upto);
+        let all = upto(end);
+        before.map(|before| (before.sums(), all.without(&before)))
     }
 }
 
-impl Counter<'_> {
-    /// Counts a block.
-    #[inline]
-    pub(super) fn add(&mut self, block: &Block) {
-        let [first, second] = block.first;
-        match block.samples {
-            1 => {
-                self.singles += 1;
-                // A pair never has the same sample twice.
-                self.single_squares += 2 * self.count(first, first) + 1;
-            }
-            2 => {
-                self.pairs += 1;
-                self.pair_squares += 2 * self.count(first, second) + 1;
-            }
-            _ => return,
-        }
-        self.irregular += u64::from(block.irregular);
+impl Running {
+    fn sums(&self) -> Sums {
+        Sums { singles: self.count[0], pairs: self.count[1], single_squares: self.squares[0], pair_squares: self.squares[1], irregular: self.irregular }
     }
 
-    /// Counts a key, and tells how often it had been counted before.
-    #[inline]
-    fn count(&mut self, first: u32, second: u32) -> u64 {
-        if first == second && first < MOST {
-            if self.table.singles.len() <= first as usize {
-                self.table.singles.resize((first as usize + 1).next_power_of_two(), (0, 0));
-            }
-            let (epoch, count) = &mut self.table.singles[first as usize];
-            let before = if *epoch == self.table.epoch { *count } else { 0 };
-            (*epoch, *count) = (self.table.epoch, before + 1);
-            return before.into();
-        }
-        let key = u64::from(first) << 32 | u64::from(second);
-        let mut at = (spread(key) >> 24) as usize & self.mask;
-        let epoch = self.table.epoch;
-        loop {
-            let entry = &mut self.table.entries[at];
-            if entry.epoch != epoch {
-                *entry = Entry { key, epoch, count: 1 };
-                return 0;
-            }
-            if entry.key == key {
-                entry.count += 1;
-                return u64::from(entry.count) - 1;
-            }
-            at = (at + 1) & self.mask;
+    /// Sums over the blocks behind those of `before`; `self` are those of all.
+    fn without(&self, before: &Running) -> Sums {
+        let squares = |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];
+        Sums {
+            singles: self.count[0] - before.count[0],
+            pairs: self.count[1] - before.count[1],
+            single_squares: squares(0),
+            pair_squares: squares(1),
+            irregular: self.irregular - before.irregular,
         }
     }
 }
@@ -108,31 +163,40 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
+    fn by_definition(list: &[Block]) -> Sums {
+        let squares = |samples: u32, of: fn(&Block) -> (u32, u32)| {
+            let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
+            list.iter().filter(|b| b.samples == samples).for_each(|b| *counts.entry(of(b)).or_default() += 1);
+            (counts.values().sum::<u64>(), counts.values().map(|n| n * n).sum::<u64>())
+        };
+        let ((singles, single_squares), (pairs, pair_squares)) = (squares(1, |b| (b.first[0], 0)), squares(2, |b| (b.first[0], b.first[1])));
+        Sums { singles, pairs, single_squares, pair_squares, irregular: list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64 }
+    }
+
     #[test]
-    fn sums_of_squares_are_those_of_the_counts() {
+    fn sums_of_both_sides_are_those_of_their_definition() {
         let mut state = 1u64;
         let mut random = |n: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((state >> 33) % n) as u32
         };
-        let mut table = Table::default();
-        for blocks in [0usize, 1, 7, 500, 3000, 40] {
+        for blocks in [1usize, 2, 7, 500, 3000, 40] {
             let list: Vec<Block> = (0..blocks as u64)
                 .map(|number| {
                     let first = random(20);
                     Block { number, samples: 1 + random(3), first: [first, first + 1 + random(5)], irregular: random(2) == 1 }
                 })
                 .collect();
-            let mut counter = table.counter(&list);
-            list.iter().for_each(|b| counter.add(b));
-            let squares = |samples: u32, of: fn(&Block) -> (u32, u32)| {
-                let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
-                list.iter().filter(|b| b.samples == samples).for_each(|b| *counts.entry(of(b)).or_default() += 1);
-                (counts.values().sum::<u64>(), counts.values().map(|n| n * n).sum::<u64>())
-            };
-            assert_eq!((counter.singles, counter.single_squares), squares(1, |b| (b.first[0], 0)));
-            assert_eq!((counter.pairs, counter.pair_squares), squares(2, |b| (b.first[0], b.first[1])));
-            assert_eq!(counter.irregular, list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64);
+            let mut table = Table::new(&list);
+            for _ in 0..20 {
+                let mut cuts: [usize; 5] = std::array::from_fn(|_| random(blocks as u64 + 1) as usize);
+                cuts.sort_unstable();
+                let [from, a, b, c, to] = cuts;
+                let sides = table.sides(from, to, &[a, b, c]);
+                for (place, side) in [a, b, c].into_iter().zip(sides) {
+                    assert_eq!(side, (by_definition(&list[from..place]), by_definition(&list[place..to])), "{cuts:?} of {blocks}");
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The footprint estimator, see [`super`].
 
-use super::clusters::{Counter, Table};
+use super::clusters::{Sums, Table};
 use super::{Design, Estimate, Z, poisson_bounds};
 
 /// Strata are divided at most this often.
@@ -38,34 +38,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn of(blocks: &[Block], design: Design, table: &mut Table) -> Tally {
-        let mut counter = table.counter(blocks);
-        blocks.iter().for_each(|b| counter.add(b));
-        Tally::new(&counter, design)
-    }
-
-    /// Tallies of what lies before and behind each of some places, which ascend.
-    fn sides(blocks: &[Block], places: &[usize], design: Design, table: &mut Table) -> Vec<(Tally, Tally)> {
-        let mut sides = vec![(Tally::default(), Tally::default()); places.len()];
-        let mut counter = table.counter(blocks);
-        let mut at = 0;
-        for (side, &place) in sides.iter_mut().zip(places) {
-            blocks[at..place].iter().for_each(|b| counter.add(b));
-            at = place;
-            side.0 = Tally::new(&counter, design);
-        }
-        let mut counter = table.counter(blocks);
-        let mut at = blocks.len();
-        for (side, &place) in sides.iter_mut().zip(places).rev() {
-            blocks[place..at].iter().for_each(|b| counter.add(b));
-            at = place;
-            side.1 = Tally::new(&counter, design);
-        }
-        sides
-    }
-
     /// From the samples of the singletons and of the doubletons.
-    fn new(counts: &Counter<'_>, design: Design) -> Tally {
+    fn new(counts: &Sums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
         // The mean number of equals that a member has.
         let mean = |squares: u64, count: f64| if count > 0.0 { squares as f64 / count } else { 0.0 };
@@ -152,9 +126,9 @@ pub(super) struct Stratum {
 
 /// Cuts blocks, sorted by number, into strata.
 pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
-    let mut division = Division { design, table: Table::default(), strata: Vec::new() };
-    let whole = Tally::of(blocks, design, &mut division.table);
-    division.divide(blocks, 0, whole, 0);
+    let mut division = Division { design, table: Table::new(blocks), strata: Vec::new() };
+    let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
+    division.divide(blocks, 0, Tally::new(&whole, design), 0);
     division.strata
 }
 
@@ -183,7 +157,8 @@ impl Division {
             let wanted = [gap, middle, blocks.len() / 4, blocks.len() * 3 / 4];
             let mut places = wanted;
             places.sort_unstable();
-            let sides = Tally::sides(blocks, &places, design, &mut self.table);
+            let sides = self.table.sides(from, from + blocks.len(), &places.map(|p| from + p));
+            let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
             let at = |place: usize| sides[places.iter().position(|&p| p == place).unwrap_or(0)];
             for place in wanted {
                 let (a, b) = at(place);

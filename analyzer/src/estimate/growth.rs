@@ -14,7 +14,7 @@
 //! proportion to time until all of it was seen: min(U, f·(1 + γ·(W' − w)/w)); data that is used by chance grows as U·(1 − (1 − f/U)^(W'/w)). Both are mixed by the
 //! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data).
 
-use super::footprint::{strata, together};
+use super::footprint::together;
 use super::{Blocks, Design, Estimate};
 use crate::mix::Mixed;
 use std::collections::HashMap;
@@ -82,6 +82,8 @@ impl Order {
 
 /// Blocks of a stratum that were seen by so many times as many samples are another stratum.
 const OFTEN: u32 = 8;
+/// Such parts, at most: the logarithm of 2³² to that base.
+const OCTAVES: usize = 11;
 /// Strata, at most.
 const MOST: usize = 4096;
 
@@ -189,8 +191,8 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
     let list = &blocks.blocks;
     let mut unseen = vec![0.0; list.len()];
     let mut from = 0;
-    let parts = strata(list, design);
-    for part in &parts {
+    let parts = blocks.strata(design);
+    for part in parts {
         let singles = list[from..part.end].iter().filter(|b| b.samples == 1).count() as f64;
         for (at, _) in list[from..part.end].iter().enumerate().filter(|(_, b)| b.samples == 1) {
             unseen[from + at] = part.unseen.value / singles;
@@ -198,7 +200,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         from = part.end;
     }
     let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
-    let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(&parts, 1.0, list.len() as u64) };
+    let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(parts, 1.0, list.len() as u64) };
     let mut curve = Curve {
         inside: inside.to_vec(),
         strata: Vec::new(),
@@ -210,24 +212,31 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         bounds: (whole.lo / whole.value.max(1e-300), whole.hi / whole.value.max(1e-300)),
     };
     let mut from = 0;
-    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, &ends) {
         // What is always in use and what was used once may lie side by side.
-        let often = |at: &usize| list[*at].samples.max(1).ilog(OFTEN);
-        let mut order: Vec<usize> = (from..end).collect();
-        order.sort_by_key(often);
-        groups.extend(order.chunk_by(|a, b| often(a) == often(b)).map(<[usize]>::to_vec));
+        let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
+        for (at, block) in (from..end).zip(&list[from..end]) {
+            octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
+        }
+        groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;
     }
+    let mut once = Once::new(lengths);
     for group in groups {
         let mut touched: Vec<u64> = Vec::new();
+        let mut sightings = 0u64;
+        once.begin();
         for &at in &group {
-            let place = |(thread, number): (u32, u32)| u64::from(thread) << 32 | u64::from(number);
-            touched.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)).map(place));
+            for place in blocks.samples(at as usize).iter().filter_map(|&s| order.get(s)) {
+                sightings += 1;
+                if once.is_new(place) {
+                    touched.push(u64::from(place.0) << 32 | u64::from(place.1));
+                }
+            }
         }
-        let sightings = touched.len() as f64;
+        let sightings = sightings as f64;
         touched.sort_unstable();
-        touched.dedup();
         let per_sample = sightings * scale / touched.len().max(1) as f64;
         // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
         let mut windows: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
@@ -242,14 +251,46 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
             count as f64 / f64::from(all.max(1))
         });
         curve.strata.push(Stratum {
-            whole: (group.len() as f64 + group.iter().map(|&at| unseen[at]).sum::<f64>()) * scale,
+            whole: (group.len() as f64 + group.iter().map(|&at| unseen[at as usize]).sum::<f64>()) * scale,
             per_sample,
-            irregular: group.iter().filter(|&&at| list[at].irregular).count() as f64 / group.len() as f64,
+            irregular: group.iter().filter(|&&at| list[at as usize].irregular).count() as f64 / group.len() as f64,
             active: active.collect(),
         });
     }
     curve.at_sample = curve.model(sample, 1.0);
     curve
+}
+
+/// Which samples have been met since the last [`Once::begin`].
+struct Once {
+    /// Number of the first sample of each thread.
+    starts: Vec<usize>,
+    met: Vec<u32>,
+    turn: u32,
+}
+
+impl Once {
+    fn new(lengths: &[u32]) -> Once {
+        let mut all = 0;
+        let mut starts = Vec::with_capacity(lengths.len());
+        for &length in lengths {
+            starts.push(all);
+            all += length as usize;
+        }
+        Once { starts, met: vec![0; all], turn: 0 }
+    }
+
+    fn begin(&mut self) {
+        // There are fewer groups than numbers: at most `MOST` times `OCTAVES`.
+        self.turn += 1;
+    }
+
+    /// Whether a sample of a thread is met for the first time.
+    #[inline(always)]
+    fn is_new(&mut self, (thread, number): (u32, u32)) -> bool {
+        let met = &mut self.met[self.starts[thread as usize] + number as usize];
+        std::mem::replace(met, self.turn) != self.turn
+    }
 }
 
 /// Growth at the end of samples over their mean growth.

@@ -1,8 +1,10 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
-use super::Block;
+use super::footprint::{Stratum, strata, together};
+use super::{Block, Design, Estimate};
 use crate::incidence::{Incidence, Mark};
 use rayon::prelude::*;
+use std::sync::OnceLock;
 
 /// Number of a block in an address space: blocks of different spaces never share one for addresses below 2^56.
 fn number(space: usize, address: u64, shift: u32) -> u64 {
@@ -147,6 +149,7 @@ pub struct Blocks {
     pub blocks: Vec<Block>,
     samples: Vec<u32>,
     ends: Vec<usize>,
+    strata: OnceLock<Vec<Stratum>>,
 }
 
 impl Blocks {
@@ -163,7 +166,7 @@ impl Blocks {
             all.extend(marks.iter().filter(|m| wanted(m)).map(seen));
         }
         settle(&mut all);
-        let mut out = Blocks { blocks: Vec::new(), samples: all.iter().map(|a| a.sample).collect(), ends: Vec::new() };
+        let mut out = Blocks { blocks: Vec::new(), samples: all.iter().map(|a| a.sample).collect(), ends: Vec::new(), strata: OnceLock::new() };
         let mut at = 0;
         for same in all.chunk_by(|a, b| a.number == b.number) {
             at += same.len();
@@ -171,6 +174,19 @@ impl Blocks {
             out.ends.push(at);
         }
         out
+    }
+
+    /// Their strata, divided once. All calls are for samples taken alike.
+    pub(super) fn strata(&self, design: Design) -> &[Stratum] {
+        self.strata.get_or_init(|| strata(&self.blocks, design))
+    }
+
+    /// As [`super::footprint()`].
+    pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
+        if design.complete() || self.blocks.is_empty() {
+            return Estimate::exact(observed as f64);
+        }
+        together(self.strata(design), scale, observed)
     }
 
     /// Samples of block `at`, ascending.

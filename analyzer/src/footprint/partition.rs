@@ -3,6 +3,7 @@
 use super::{Maps, OWNER_BITS, Place};
 use crate::reuse::spread;
 use std::fs::File;
+use std::hint::select_unpredictable;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -138,23 +139,28 @@ impl Partition {
             }
             index[at] = number as u32 + 1;
         }
+        // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
+        let mut count = self.places.len();
+        self.places.resize(count + self.new.len(), Place { key: 0, maps: Maps::default() });
+        let places = &mut self.places[..];
         for (key, touch) in self.new.drain(..) {
             let mut at = home(key);
             loop {
-                let known = index[at] as usize;
-                if known == 0 {
-                    self.places.push(Place { key, maps: touch.maps() });
-                    index[at] = self.places.len() as u32;
-                    break;
-                }
-                let known = &mut self.places[known - 1];
-                if known.key == key {
-                    known.maps.merge(&touch.maps());
+                let known = index[at];
+                let is_new = known == 0;
+                let number = select_unpredictable(is_new, count as u32 + 1, known);
+                index[at] = number;
+                let place = &mut places[number as usize - 1];
+                place.key = select_unpredictable(is_new, key, place.key);
+                if place.key == key {
+                    place.maps.merge(&touch.maps());
+                    count += usize::from(is_new);
                     break;
                 }
                 at = (at + 1) & mask;
             }
         }
+        self.places.truncate(count);
     }
 }
 
