@@ -507,11 +507,12 @@ impl Session<'_> {
 }
 
 /// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost them as much as a small window: it looks
-/// often enough that their queues are never more than half full.
+/// often enough that a few windows wait at most: more of them would push the program's own data out of the caches that both share.
 fn nap(settings: &Settings) -> Duration {
-    const LEAST: Duration = Duration::from_millis(1);
+    const LEAST: Duration = Duration::from_micros(500);
+    const WAITING: u64 = 4;
     match settings.mode {
-        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger.map_or(0, |t| t.least_ns()).saturating_mul(settings.places as u64 / 2)).clamp(LEAST, NAP),
+        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger.map_or(0, |t| t.least_ns()).saturating_mul(WAITING)).clamp(LEAST, NAP),
         _ => NAP,
     }
 }
@@ -527,6 +528,8 @@ struct Crew {
 impl Crew {
     fn lead(&self, drainer: &Drainer<'_>, arena: &Arena, helpers: bool) {
         let nap = nap(arena.settings());
+        // Windows of `burst` come one by one, long after each other: who waits for the next one on the processor takes it from the program.
+        let spins = helpers && arena.settings().mode != crate::shared::MODE_BURST;
         let (mut ready, mut buffer) = (Vec::new(), Vec::new());
         let mut busy = Instant::now();
         while !self.over.load(Ordering::Acquire) {
@@ -538,7 +541,7 @@ impl Crew {
             let taken: u64 = ready.iter().map(|&index| drainer.drain(index, &mut buffer)).sum();
             if taken > 0 {
                 busy = Instant::now();
-            } else if helpers && busy.elapsed() < SPIN {
+            } else if spins && busy.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
                 arena.wait_doorbell(seen, nap);
