@@ -245,6 +245,8 @@ struct Memory(Ring);
 
 /// Key of a call's target that lies outside of instrumented files.
 const OUTSIDE: u64 = 1 << 63;
+/// Key of an original address that has a clone.
+const ENTRY: u64 = 1 << 62;
 
 impl Memory {
     const ENTRIES: usize = thread::HOOK_MEMORY / 16;
@@ -275,6 +277,16 @@ fn back_of(ring: Ring, original: u64) -> Option<u64> {
     })
 }
 
+/// [`modules::entry`], remembered: the hooks' own table is small.
+fn entry(ring: Ring, original: u64) -> Option<u64> {
+    let memory = Memory(ring);
+    memory.recall(ENTRY | original).or_else(|| {
+        let clone = modules::entry(original)?;
+        memory.note(ENTRY | original, clone);
+        Some(clone)
+    })
+}
+
 /// Where control goes from a hook whose table has no answer.
 extern "C" fn slow(kind: u64) -> u64 {
     let gs = sys::gs();
@@ -297,7 +309,7 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
         RETURN => {
             // A clone that was called by code without one returns to what the runtime has put there.
             let original = if modules::in_clone(top) { modules::original_of_back(top).unwrap_or(top) } else { top };
-            match modules::entry(original) {
+            match entry(ring, original) {
                 Some(clone) if open => {
                     if original == top {
                         know(ring, original, clone);
@@ -330,7 +342,7 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
                 leave(ring, control, burst, true, true, stack);
                 return target;
             }
-            if let Some(clone) = modules::entry(target) {
+            if let Some(clone) = entry(ring, target) {
                 know(ring, target, clone);
                 return clone;
             }

@@ -23,9 +23,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run.
-pub const HOOK_STACK: usize = 20 * 1024;
+pub const HOOK_STACK: usize = 32 * 1024;
 /// Bytes at its bottom that are no stack, but hold what hooks remember.
-pub const HOOK_MEMORY: usize = 4096;
+pub const HOOK_MEMORY: usize = 16 * 1024;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
