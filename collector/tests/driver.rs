@@ -18,7 +18,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         mode: Mode::Full,
         period: 0,
         window: 0,
-        rate: 100.0,
+        trigger: Some(mgz_collector::trigger::Trigger::time(100.0)),
         signal: 60,
         duration: None,
         spill_dir: dir.to_owned(),
