@@ -208,8 +208,8 @@ pub struct Prelude {
 /// # The stream
 ///
 /// Per function, from `clone_start`/`orig_start` on, one byte per clone instruction: low nibble = its
-/// length in the clone (1–15), high nibble = length of the original instruction that it stands for, or
-/// 0 for an inserted instruction, which belongs to the original instruction that follows. Bytes with a
+/// length in the clone (1–15), high nibble = length of the original instruction that it stands for (up to where the next one begins), or
+/// 0 for an inserted instruction, which belongs to the original instruction that follows (but see [`STATE_PASSED`]). Bytes with a
 /// low nibble of 0: `0x00` is followed by a LEB128 state number that holds from the next boundary on
 /// (each function starts in state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
 #[repr(C)]
@@ -259,6 +259,10 @@ pub const STATE_PUSHED: u8 = 1;
 /// [`ProbeState::flags`]: the `call gs:[GS_BACK]` behind a call; control from elsewhere enters behind it.
 pub const STATE_BACK: u8 = 2;
 
+/// [`ProbeState::flags`]: the original instruction that follows in the map is the one just done without its first prefixes (`lock`), so that control
+/// passes it by: what was inserted here belongs to the instruction behind it.
+pub const STATE_PASSED: u8 = 4;
+
 /// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
 /// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
 #[repr(C)]
@@ -270,7 +274,7 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// [`STATE_PUSHED`], [`STATE_BACK`].
+    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`].
     pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],

@@ -7,7 +7,7 @@
 //! Functions stand in the map in the order of their originals, and their clones follow each other in the
 //! same order, so both directions are a binary search over functions and marks, and a walk over a few instructions.
 
-use crate::abi::{MapFunction, MapMark, NO_REG, ProbeState, STATE_BACK};
+use crate::abi::{MapFunction, MapMark, NO_REG, ProbeState, STATE_BACK, STATE_PASSED};
 
 const HEADER: usize = 16;
 const ROW: usize = 16;
@@ -153,8 +153,14 @@ impl<'a> AddrMap<'a> {
         if ip >= u64::from(self.function(function)?.clone_end) {
             return None;
         }
-        let step = self.walk_from(function, ip, |m| m.clone)?.take_while(|s| s.clone <= ip).last().filter(|s| s.clone == ip)?;
-        Some((step, self.state(step.state)?))
+        let mut walk = self.walk_from(function, ip, |m| m.clone)?;
+        let mut step = walk.find(|s| s.clone >= ip).filter(|s| s.clone == ip)?;
+        let state = self.state(step.state)?;
+        if state.flags & STATE_PASSED != 0 {
+            let passed = walk.find(|s| s.orig_len > 0)?;
+            step.orig = passed.orig + u64::from(passed.orig_len);
+        }
+        Some((step, state))
     }
 
     /// The first clone instruction that belongs to the original instruction at link-time address `ip`
@@ -166,7 +172,7 @@ impl<'a> AddrMap<'a> {
             if step.orig > ip {
                 break;
             }
-            if self.is_back(&step) {
+            if self.has(&step, STATE_BACK | STATE_PASSED) {
                 continue;
             }
             let first = *first.get_or_insert(step);
@@ -180,9 +186,10 @@ impl<'a> AddrMap<'a> {
 }
 
 impl AddrMap<'_> {
-    fn is_back(&self, step: &Step) -> bool {
+    /// Whether one of these flags is set where the step begins.
+    fn has(&self, step: &Step, flags: u8) -> bool {
         // Nearly all instructions are in state 0.
-        step.state != 0 && self.state(step.state).is_some_and(|s| s.flags & STATE_BACK != 0)
+        step.state != 0 && self.state(step.state).is_some_and(|s| s.flags & flags != 0)
     }
 
     /// Whether a function with a clone begins at the link-time address `ip`.
@@ -196,7 +203,7 @@ impl AddrMap<'_> {
         // The call may be a function's last instruction.
         let function = self.last(ip.checked_sub(1)?, |f| f.orig_start)?;
         let steps = self.walk_from(function, ip, |m| m.orig)?.skip_while(|s| s.orig < ip).take_while(|s| s.orig == ip);
-        steps.into_iter().find(|s| self.is_back(s)).map(|s| s.clone)
+        steps.into_iter().find(|s| self.has(s, STATE_BACK)).map(|s| s.clone)
     }
 }
 
@@ -360,6 +367,26 @@ mod tests {
                 assert_eq!(map.at_original(ip), reference.at_original(ip), "{every} {ip:#x}");
             }
         }
+    }
+
+    #[test]
+    fn what_passes_an_instruction_by_belongs_to_the_one_behind() {
+        // je 1f (stands for two bytes); lock (one byte) cmpxchg in four; a jump, in state 1; 1: cmpxchg in three; a return.
+        let mut bytes = Vec::new();
+        let stream = [0x22, 0x14, 0x00, 0x01, 0x02, 0x00, 0x00, 0x33, 0x11];
+        for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x900c, 0x1000, 0] {
+            bytes.extend_from_slice(&u32::to_le_bytes(v));
+        }
+        bytes.extend_from_slice(&[0, NO_REG, 0, 0]);
+        bytes.extend_from_slice(&[NO_REG; 12]);
+        bytes.extend_from_slice(&[0, NO_REG, 0, STATE_PASSED]);
+        bytes.extend_from_slice(&[NO_REG; 12]);
+        bytes.extend_from_slice(&stream);
+        let map = AddrMap::new(&bytes).unwrap();
+        let from = |ip| map.at_clone(ip).map(|(s, _)| s.orig);
+        let to = |ip| map.at_original(ip).map(|(s, _)| s.clone);
+        assert_eq!([0x9000, 0x9002, 0x9006, 0x9008, 0x900b].map(from), [0x1000, 0x1002, 0x1006, 0x1003, 0x1006].map(Some));
+        assert_eq!([0x1000, 0x1002, 0x1003, 0x1006].map(to), [0x9000, 0x9002, 0x9008, 0x900b].map(Some));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! known or suspected to reach. Calls do not end blocks; the landing pads of a block's calls are its successors. Filler that nothing
 //! reaches is dropped.
 
-use crate::disasm::{direct_target, ends_flow, index_of, is_padding, jump_target};
+use crate::disasm::{Places, direct_target, ends_flow, is_padding, jump_target};
 use crate::ir::{Block, BlockId, Insn};
 use iced_x86::FlowControl;
 use std::ops::Range;
@@ -54,6 +54,8 @@ pub struct Graph {
     /// Blocks that control enters from outside with values that nothing inside explains. Landing pads are not among
     /// them, nor are branches from elsewhere (a cold part returns with the values that left).
     pub roots: Vec<bool>,
+    /// Blocks by their addresses.
+    starts: Places,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
     pub pads: Vec<(BlockId, BlockId)>,
 }
@@ -63,8 +65,9 @@ impl Graph {
     pub fn build(insns: &[Insn], range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
         let mut leader = vec![false; insns.len()];
         let mut external = vec![false; insns.len()];
+        let places = Places::of(insns.iter().map(|i| i.ip));
         let mut lead = |at: u64, from_outside: bool| {
-            if let Some(i) = index_of(insns, at) {
+            if let Some(i) = places.get(at) {
                 leader[i] = true;
                 external[i] |= from_outside;
             }
@@ -77,8 +80,10 @@ impl Graph {
         insns.iter().filter_map(|i| direct_target(&i.inst)).filter(|t| range.contains(t)).for_each(|at| {
             lead(at, false);
         });
+        insns.iter().filter(|i| i.is_overlapped()).for_each(|i| lead(i.next(), false));
         let mut graph = Graph::default();
         graph.cut(insns, &leader, &external);
+        graph.starts = Places::of(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
         graph.connect(entries, jumps);
         graph.find_roots(range, entries);
         graph
@@ -100,8 +105,7 @@ impl Graph {
 
     /// The block that starts at `ip`.
     pub fn block_at(&self, ip: u64) -> Option<BlockId> {
-        let found = self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
-        found.ok().map(|i| BlockId(i as u32))
+        self.starts.get(ip).map(|i| BlockId(i as u32))
     }
 
     /// Instructions of a block.
@@ -132,8 +136,8 @@ impl Graph {
             if let Some(block) = self.blocks.last_mut() {
                 block.insns.end = self.insns.len() as u32;
             }
-            expected = insn.ip + u64::from(insn.len);
-            open = !ends_flow(&insn.inst) && insn.inst.flow_control() != FlowControl::ConditionalBranch;
+            expected = insn.end();
+            open = !ends_flow(&insn.inst) && !insn.is_overlapped() && insn.inst.flow_control() != FlowControl::ConditionalBranch;
             // After a conditional branch a new block starts, padding or not.
             if insn.inst.flow_control() == FlowControl::ConditionalBranch {
                 open = true;
@@ -152,7 +156,8 @@ impl Graph {
     fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) {
         self.exits = vec![Exit::default(); self.blocks.len()];
         for b in 0..self.blocks.len() {
-            let last = self.insns[self.blocks[b].insns.end as usize - 1].clone();
+            let last = &self.insns[self.blocks[b].insns.end as usize - 1];
+            let (end, follows) = (last.next(), !ends_flow(&last.inst));
             let mut succs = Vec::with_capacity(2);
             let mut exit = Exit::default();
             match last.inst.flow_control() {
@@ -172,11 +177,8 @@ impl Graph {
                 FlowControl::Return => exit.returns = true,
                 _ => {}
             }
-            if !ends_flow(&last.inst) {
-                // Mostly the block that follows.
-                let behind = last.ip + u64::from(last.len);
-                let follows = self.blocks.get(b + 1).is_some_and(|next| self.insns[next.insns.start as usize].ip == behind);
-                match if follows { Some(BlockId(b as u32 + 1)) } else { self.block_at(behind) } {
+            if follows {
+                match self.block_at(end) {
                     Some(next) => succs.push(next),
                     None => exit.leaves = true,
                 }
@@ -201,7 +203,7 @@ impl Graph {
         }
         let insns = self.insns_of(b);
         let (start, last) = (insns[0].ip, &insns[insns.len() - 1]);
-        let end = last.ip + u64::from(last.len);
+        let end = last.next();
         let from = entries.pads.partition_point(|p| p.0.end <= start);
         let mut pads: Vec<BlockId> = entries.pads[from..]
             .iter()

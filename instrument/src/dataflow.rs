@@ -34,8 +34,10 @@ pub struct Flow<'a> {
     pub(crate) frame: Frame,
     /// Per instruction: addresses of its accesses.
     addresses: Vec<[Val; 2]>,
-    /// Per phi: value at entry and values that back edges bring.
-    pub(crate) phis: FastMap<(LoopId, u32), (Val, Vec<Val>)>,
+    /// Per loop: values with which its header is entered.
+    pub(crate) at_entry: Vec<Option<Vec<Val>>>,
+    /// Values that back edges bring, by block.
+    pub(crate) at_latch: FastMap<u32, Vec<Val>>,
     pub(crate) resolved: FastMap<Atom, crate::induction::Phi>,
     /// Per loop: it calls something.
     pub(crate) calls: Vec<bool>,
@@ -64,7 +66,8 @@ impl<'a> Flow<'a> {
             values: Values::default(),
             frame,
             addresses: vec![[NO_VALUE; 2]; graph.insns.len()],
-            phis: FastMap::default(),
+            at_entry: vec![None; loops.all.len()],
+            at_latch: FastMap::default(),
             resolved: FastMap::default(),
             calls: vec![false; loops.all.len()],
             stores: FastMap::default(),
@@ -130,15 +133,13 @@ impl<'a> Flow<'a> {
         for &b in &loops.order {
             let l = loops.of_block[b as usize];
             let header_of = (l != NO_LOOP && loops.all[l as usize].header == b).then_some(l);
-            let state = self.enter(graph, b, header_of, &out, changed);
-            for p in &graph.blocks[b as usize].preds {
-                // A predecessor's values are dropped after their last use, latches excepted.
-                let left = &mut waiting[p.0 as usize];
+            // A predecessor's values are dropped after their last use, latches excepted.
+            let mut last = |p: u32| {
+                let left = &mut waiting[p as usize];
                 *left = left.saturating_sub(1);
-                if *left == 0 && !is_latch[p.0 as usize] {
-                    out[p.0 as usize] = None;
-                }
-            }
+                *left == 0 && !is_latch[p as usize]
+            };
+            let state = self.enter(graph, b, header_of, &mut out, changed, &mut last);
             let stack = self.frame.at_block[b as usize].unwrap_or(Stack::ENTRY);
             let mut walk = Walk { flow: self, state, stack, block: b, accesses };
             let range = graph.blocks[b as usize].insns.clone();
@@ -151,39 +152,42 @@ impl<'a> Flow<'a> {
                 out[b as usize] = Some(state);
             }
         }
-        for ((l, var), phi) in self.phis.iter_mut() {
-            for &latch in &loops.all[*l as usize].latches {
-                phi.1.push(out[latch as usize].as_ref().map_or(NO_VALUE, |s| s[*var as usize]));
+        for &latch in loops.all.iter().flat_map(|l| &l.latches) {
+            if let Some(state) = out[latch as usize].take() {
+                self.at_latch.insert(latch, state);
             }
         }
-        self.phis.values_mut().for_each(|p| p.1.retain(|&v| v != NO_VALUE));
     }
 
-    /// Values at a block's start.
-    fn enter(&mut self, graph: &Graph, b: u32, header_of: Option<LoopId>, out: &[Option<Vec<Val>>], changed: &[Vec<u64>]) -> Vec<Val> {
+    /// Values at a block's start. `last` is told of each use of a predecessor's values, and says whether it was the last.
+    fn enter(&mut self, graph: &Graph, b: u32, header_of: Option<LoopId>, out: &mut [Option<Vec<Val>>], changed: &[Vec<u64>], last: &mut dyn FnMut(u32) -> bool) -> Vec<Val> {
         let n = self.variables();
         let latches = header_of.map_or(&[][..], |l| &self.loops.all[l as usize].latches[..]);
         let is_entry = b == 0;
         let mut state: Vec<Val> = Vec::new();
         let mut first = true;
         let mut lost = graph.roots[b as usize] && !is_entry;
-        for p in graph.blocks[b as usize].preds.iter().filter(|p| !latches.contains(&p.0)) {
-            if self.loops.position[p.0 as usize] == u32::MAX {
-                continue;
-            }
-            match &out[p.0 as usize] {
-                None => lost = true,
-                Some(from) if first => {
-                    state.clone_from(from);
-                    first = false;
-                }
-                Some(from) => {
-                    for (mine, &theirs) in state.iter_mut().zip(from) {
-                        if *mine != theirs {
-                            *mine = NO_VALUE;
+        for p in &graph.blocks[b as usize].preds {
+            let done = last(p.0);
+            let from = &mut out[p.0 as usize];
+            if !latches.contains(&p.0) && self.loops.position[p.0 as usize] != u32::MAX {
+                match from {
+                    None => lost = true,
+                    Some(from) if first => {
+                        state = if done { std::mem::take(from) } else { from.clone() };
+                        first = false;
+                    }
+                    Some(from) => {
+                        for (mine, &theirs) in state.iter_mut().zip(&*from) {
+                            if *mine != theirs {
+                                *mine = NO_VALUE;
+                            }
                         }
                     }
                 }
+            }
+            if done {
+                *from = None;
             }
         }
         if first || lost {
@@ -197,11 +201,10 @@ impl<'a> Flow<'a> {
             }
         }
         if let Some(l) = header_of {
+            self.at_entry[l as usize] = Some(state.clone());
             for (v, mine) in state.iter_mut().enumerate() {
                 if changed[l as usize][v / 64] >> (v % 64) & 1 == 1 {
-                    let phi = self.values.atom(Kind::Phi { of: l, var: v as u32 });
-                    self.phis.insert((l, v as u32), (*mine, Vec::new()));
-                    *mine = phi;
+                    *mine = self.values.atom(Kind::Phi { of: l, var: v as u32 });
                 }
             }
         }
@@ -272,8 +275,7 @@ impl Walk<'_, '_> {
     fn frame_value(&mut self, offset: i64) -> Val {
         // The frame is atom 0.
         let base = self.flow.values.of_atom(0);
-        let c = self.flow.values.constant(offset);
-        self.flow.values.plus(self.block, c, base, 1)
+        self.flow.values.offset(base, offset)
     }
 
     fn read(&mut self, r: Gpr) -> Val {
@@ -284,11 +286,13 @@ impl Walk<'_, '_> {
     }
 
     fn address(&mut self, place: &Place) -> Val {
-        let mut v = self.flow.values.constant(place.disp);
-        if let Some(base) = place.base {
-            let base = self.read(base);
-            v = self.flow.values.plus(self.block, v, base, 1);
-        }
+        let mut v = match place.base {
+            Some(base) => {
+                let base = self.read(base);
+                self.flow.values.offset(base, place.disp)
+            }
+            None => self.flow.values.constant(place.disp),
+        };
         if let Some(index) = place.index {
             let index = self.read(index);
             v = self.flow.values.plus(self.block, v, index, i64::from(place.scale));

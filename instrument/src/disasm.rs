@@ -3,6 +3,10 @@
 //! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted if every direct branch, landing pad
 //! and known entry falls on a boundary. Otherwise (data in text, instructions that overlap) the function is decoded by following control
 //! flow, and what lies between is swept only where it decodes cleanly.
+//!
+//! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly `lock`, which hand-written atomics and the
+//! C library's locks skip while there is one thread. That gives two instructions, with and without the prefixes, that end at one place.
+//! Any other overlap leaves the function alone.
 
 use crate::functions::LeftReason;
 use crate::ir::Insn;
@@ -13,11 +17,26 @@ use std::ops::Range;
 /// Decoded instructions, sorted by address.
 #[derive(Debug, Default)]
 pub struct Body {
-    /// They do not overlap; bytes in none are padding or data.
+    /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or data.
     pub insns: Vec<Insn>,
 }
 
 impl Body {
+    /// Adds the instruction at `at` if it is one of these without its first prefixes.
+    fn split(&mut self, at: u64, bytes: &[u8], base: u64) -> bool {
+        let next = self.insns.partition_point(|i| i.ip <= at);
+        let Some(outer) = next.checked_sub(1).map(|i| &mut self.insns[i]) else { return false };
+        let Some(inner) = without_prefixes(outer, at, bytes, base) else { return false };
+        outer.len = (at - outer.ip) as u8;
+        self.insns.insert(next, make(inner));
+        true
+    }
+
+    /// Whether more than two instructions share bytes.
+    fn is_nested(&self) -> bool {
+        self.insns.windows(2).any(|w| w[0].is_overlapped() && w[1].is_overlapped())
+    }
+
     /// Index of the instruction that starts at `ip`.
     pub fn index_of(&self, ip: u64) -> Option<usize> {
         index_of(&self.insns, ip)
@@ -27,6 +46,32 @@ impl Body {
 /// Index of the instruction that starts at `ip` in a sorted list.
 pub fn index_of(insns: &[Insn], ip: u64) -> Option<usize> {
     insns.binary_search_by_key(&ip, |i| i.ip).ok()
+}
+
+/// Numbers by address, for the many questions about branch targets.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    base: u64,
+    /// Per byte: the number plus one, or 0.
+    numbers: Vec<u32>,
+}
+
+impl Places {
+    /// Numbers addresses as they come; they ascend.
+    pub fn of(addresses: impl Iterator<Item = u64> + Clone) -> Places {
+        let mut bounds = addresses.clone();
+        let Some(base) = bounds.next() else { return Places::default() };
+        let last = bounds.last().unwrap_or(base);
+        let mut numbers = vec![0; (last - base) as usize + 1];
+        addresses.zip(1..).for_each(|(at, number)| numbers[(at - base) as usize] = number);
+        Places { base, numbers }
+    }
+
+    /// The number of an address.
+    pub fn get(&self, at: u64) -> Option<usize> {
+        let number = *self.numbers.get(usize::try_from(at.checked_sub(self.base)?).ok()?)?;
+        (number as usize).checked_sub(1)
+    }
 }
 
 /// The target of a direct near branch or call.
@@ -66,6 +111,20 @@ pub fn is_padding(inst: &Instruction) -> bool {
             && inst.op0_register().is_gpr64()
 }
 
+/// The instruction at `at`, if that lies behind nothing but prefixes of `outer`, and both end at one place, and mean no branch.
+fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<Instruction> {
+    let plain = |i: &Instruction| i.flow_control() == FlowControl::Next && !is_padding(i);
+    if outer.is_overlapped() || at <= outer.ip || at >= outer.end() || !plain(&outer.inst) {
+        return None;
+    }
+    let prefixes = bytes.get((outer.ip - base) as usize..(at - base) as usize)?;
+    if !prefixes.iter().all(|b| matches!(b, 0xf0 | 0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)) {
+        return None;
+    }
+    let inner = Decoder::with_ip(64, bytes.get((at - base) as usize..)?, at, DecoderOptions::NONE).decode();
+    (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
+}
+
 fn make(inst: Instruction) -> Insn {
     Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
 }
@@ -73,17 +132,24 @@ fn make(inst: Instruction) -> Insn {
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
-    if let Some(body) = sweep(bytes, base)
-        && misfit(&body, &range, entries).is_none()
-    {
-        return Ok(body);
+    if let Some(mut body) = sweep(bytes, base) {
+        let mut fits = misfit(&body, &range, entries);
+        while let Some(at) = fits
+            && body.split(at, bytes, base)
+        {
+            fits = misfit(&body, &range, entries);
+        }
+        if fits.is_none() && !body.is_nested() {
+            return Ok(body);
+        }
     }
     let body = follow(bytes, base, entries)?;
     match misfit(&body, &range, entries) {
+        None if body.is_nested() => Err(LeftReason::OverlappingInstructions),
         None => Ok(body),
         Some(at) => {
             let next = body.insns.partition_point(|i| i.ip <= at);
-            let inside = next > 0 && at < body.insns[next - 1].ip + u64::from(body.insns[next - 1].len);
+            let inside = next > 0 && at < body.insns[next - 1].next();
             Err(if inside { LeftReason::BranchIntoInstruction } else { LeftReason::BranchIntoData })
         }
     }
@@ -116,7 +182,8 @@ fn is_call(inst: &Instruction) -> bool {
 
 /// The first entry or direct branch target inside `range` that is no instruction start.
 fn misfit(body: &Body, range: &Range<u64>, entries: &[u64]) -> Option<u64> {
-    let bad = |at: u64| range.contains(&at) && body.index_of(at).is_none();
+    let places = Places::of(body.insns.iter().map(|i| i.ip));
+    let bad = |at: u64| range.contains(&at) && places.get(at).is_none();
     if bad(range.start) {
         return Some(range.start);
     }
@@ -146,18 +213,29 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             match marks[offset] {
                 START => break,
                 MIDDLE => {
-                    end = RunEnd::Overlap;
+                    // Control goes on behind both, where it has been or will be followed from the other.
+                    let outer = insns.iter_mut().find(|i| i.ip < ip && ip < i.end());
+                    if let Some(outer) = outer
+                        && let Some(inner) = without_prefixes(outer, ip, bytes, base)
+                    {
+                        outer.len = (ip - outer.ip) as u8;
+                        insns.push(make(inner));
+                        marks[offset] = START;
+                    } else {
+                        end = RunEnd::Overlap;
+                    }
                     break;
                 }
                 _ => {}
             }
-            let Some(inst) = decode_one(bytes, base, offset, &marks) else {
+            let Some(insn) = decode_one(bytes, base, offset, &marks).map(make).or_else(|| around(bytes, base, offset, &marks)) else {
                 end = RunEnd::Invalid;
                 break;
             };
+            let inst = insn.inst;
             marks[offset] = START;
-            marks[offset + 1..offset + inst.len()].fill(MIDDLE);
-            insns.push(make(inst));
+            marks[offset + 1..offset + usize::from(insn.len)].fill(MIDDLE);
+            insns.push(insn);
             if let Some(target) = direct_target(&inst)
                 && range.contains(&target)
             {
@@ -201,6 +279,19 @@ fn decode_one(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<In
     let inst = decoder.decode();
     let fits = !inst.is_invalid() && marks[offset..offset + inst.len()].iter().all(|&m| m == UNKNOWN);
     fits.then_some(inst)
+}
+
+/// One instruction whose first bytes are prefixes that are unclaimed, and the rest of which is an instruction that is known already.
+fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> {
+    let inst = Decoder::with_ip(64, &bytes[offset..], base + offset as u64, DecoderOptions::NONE).decode();
+    let free = marks[offset..].iter().take_while(|&&m| m == UNKNOWN).count();
+    if inst.is_invalid() || marks.get(offset + free) != Some(&START) {
+        return None;
+    }
+    let mut outer = make(inst);
+    without_prefixes(&outer, base + (offset + free) as u64, bytes, base)?;
+    outer.len = free as u8;
+    Some(outer)
 }
 
 /// Adds gaps that decode from their first to their last byte.
@@ -286,10 +377,41 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_around_a_lock_prefix_is_an_error() {
+    fn a_branch_around_a_lock_prefix_gives_two_instructions() {
         // je +1; lock; cmpxchg [rdi], ecx; ret
         let bytes = [0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3];
-        assert_eq!(decode(&bytes, 0x100, &[]).unwrap_err(), LeftReason::BranchIntoInstruction);
+        let body = decode(&bytes, 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100, 0x102, 0x103, 0x106]);
+        let (with, without) = (&body.insns[1], &body.insns[2]);
+        assert!(with.inst.has_lock_prefix() && with.is_overlapped() && with.end() == 0x103 && with.next() == 0x106);
+        assert!(!without.inst.has_lock_prefix() && !without.is_overlapped() && without.next() == 0x106);
+    }
+
+    #[test]
+    fn so_does_following_control_from_either_side() {
+        // jmp +2; 06 06; then as above.
+        let bytes = [0xeb, 0x02, 0x06, 0x06, 0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3];
+        let expected = [0x100, 0x104, 0x106, 0x107, 0x10a];
+        assert_eq!(ips(&decode(&bytes, 0x100, &[]).unwrap()), expected);
+        let body = decode(&bytes, 0x100, &[0x107]).unwrap();
+        assert_eq!(ips(&body), expected);
+        assert!(body.insns[2].is_overlapped());
+        // jmp to the inner one; then a branch back around the data to the outer one.
+        // 100: jmp 104; 102: 06; 103: lock; 104: cmpxchg [rdi], ecx; 107: je 103; 109: ret
+        let bytes = [0xeb, 0x02, 0x06, 0xf0, 0x0f, 0xb1, 0x0f, 0x74, 0xfa, 0xc3];
+        let body = decode(&bytes, 0x100, &[]).unwrap();
+        assert_eq!(ips(&body), [0x100, 0x103, 0x104, 0x107, 0x109]);
+        assert_eq!(body.insns.iter().map(Insn::is_overlapped).collect::<Vec<_>>(), [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn other_overlaps_are_errors() {
+        // je +1; mov eax, imm32, of which the branch reaches the immediate; ret
+        assert_eq!(decode(&[0x74, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3], 0x100, &[]).unwrap_err(), LeftReason::BranchIntoInstruction);
+        // je +1; mov ax, imm16 with a prefix without which four bytes of immediate follow
+        assert!(decode(&[0x74, 0x01, 0x66, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3], 0x100, &[]).is_err());
+        // Two branches into one instruction with two prefixes.
+        assert!(decode(&[0x74, 0x03, 0x74, 0x02, 0xf0, 0x66, 0x0f, 0xb1, 0x0f, 0xc3], 0x100, &[]).is_err());
     }
 
     #[test]

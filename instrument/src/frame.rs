@@ -4,7 +4,6 @@
 //! one moved by an unknown amount, starts a new region far away, so that slots on both sides are told apart.
 
 use crate::cfg::Graph;
-use crate::hash::FastMap;
 use crate::ir::{Gpr, Insn};
 use crate::operands::{Accesses, Form, Place, Segment};
 use crate::regs::{RBP, RSP, RegUse, gpr64};
@@ -124,7 +123,6 @@ pub struct Frame {
     pub sizes: Vec<u8>,
     /// Per key: its address is taken, so that calls and unknown stores may change it.
     pub escaped: Vec<bool>,
-    index: FastMap<i64, u32>,
 }
 
 impl Frame {
@@ -165,7 +163,6 @@ impl Frame {
         (frame.keys, frame.sizes) = sized.into_iter().unzip();
         taken.sort_unstable();
         frame.escaped = frame.keys.iter().map(|k| taken.binary_search(k).is_ok()).collect();
-        frame.index = frame.keys.iter().enumerate().map(|(i, &k)| (k, i as u32)).collect();
         frame
     }
 
@@ -174,12 +171,11 @@ impl Frame {
         self.keys.clear();
         self.sizes.clear();
         self.escaped.clear();
-        self.index.clear();
     }
 
     /// Number of the variable with this key.
     pub fn variable(&self, key: i64) -> Option<usize> {
-        self.index.get(&key).map(|&i| i as usize)
+        self.keys.binary_search(&key).ok()
     }
 
     /// Variables that a write of `size` bytes at `key` touches.

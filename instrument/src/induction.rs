@@ -64,7 +64,7 @@ impl Flow<'_> {
     }
 
     fn normal_at(&mut self, v: Val, depth: u32) -> Val {
-        let sum = *self.values.sum(v);
+        let sum = self.values.sum(v);
         if depth > DEPTH || !sum.terms().iter().any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. })) {
             return v;
         }
@@ -74,7 +74,7 @@ impl Flow<'_> {
                 Some(Phi::Invariant(entry)) => self.normal_at(entry, depth + 1),
                 _ => self.values.of_atom(atom),
             };
-            new = match self.values.sum(new).plus(self.values.sum(part), factor) {
+            new = match self.values.sum(new).plus(&self.values.sum(part), factor) {
                 Some(s) => self.values.intern(s),
                 None => return v,
             };
@@ -98,15 +98,17 @@ impl Flow<'_> {
     }
 
     fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
-        let Some((entry, latches)) = self.phis.get(&(of, var)).cloned() else { return Phi::Other };
+        let Some(entry) = self.at_entry[of as usize].as_ref().map(|state| state[var as usize]) else { return Phi::Other };
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
         let mut follows: Vec<Step> = Vec::new();
-        for latch in latches {
+        let loops = self.loops;
+        for &latch in &loops.all[of as usize].latches {
+            let Some(latch) = self.at_latch.get(&latch).map(|state| state[var as usize]) else { continue };
             let latch = self.normal_at(latch, depth + 1);
             let own = self.values.sum(latch).terms().iter().find(|t| t.0 == atom).map(|t| t.1);
             if own == Some(1) {
-                let Some(rest) = self.values.sum(latch).plus(self.values.sum(me), -1) else { return Phi::Other };
+                let Some(rest) = self.values.sum(latch).plus(&self.values.sum(me), -1) else { return Phi::Other };
                 let rest = self.values.intern(rest);
                 if self.varies(rest, of, depth + 1) {
                     return Phi::Other;
@@ -135,7 +137,7 @@ impl Flow<'_> {
 
     /// Whether the value may differ between two iterations of loop `l`.
     pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
-        let sum = *self.values.sum(v);
+        let sum = self.values.sum(v);
         sum.terms().iter().any(|t| self.atom_varies(t.0, l, depth))
     }
 
@@ -166,7 +168,7 @@ impl Flow<'_> {
             return None;
         }
         let v = self.normal_at(v, depth + 1);
-        let sum = *self.values.sum(v);
+        let sum = self.values.sum(v);
         let mut total = Step::Known(0);
         for &(atom, factor) in sum.terms() {
             if !self.atom_varies(atom, l, depth + 1) {

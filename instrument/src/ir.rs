@@ -56,7 +56,8 @@ impl RegSet {
 pub struct Insn {
     /// Link-time address.
     pub ip: u64,
-    /// Length in bytes.
+    /// Bytes up to where the next instruction may begin. The encoding is longer than that (and another instruction begins inside
+    /// of it) where a branch goes behind the first prefixes: see [`Insn::is_overlapped`].
     pub len: u8,
     /// Decoded form (its own IP is `ip`).
     pub inst: Instruction,
@@ -66,6 +67,24 @@ pub struct Insn {
     /// Those of `dead` that the instruction itself overwrites, and that a probe may overwrite before it even if it faults; see
     /// [`crate::consumed`].
     pub own: RegSet,
+}
+
+impl Insn {
+    /// Address behind [`Insn::len`].
+    pub fn end(&self) -> u64 {
+        self.ip + u64::from(self.len)
+    }
+
+    /// Where control goes on if the instruction does not branch.
+    pub fn next(&self) -> u64 {
+        self.inst.next_ip()
+    }
+
+    /// Whether the next instruction is this one without its first prefixes (`je 1f; lock; 1: cmpxchg …`). Both end at the same
+    /// address; control never runs from one into the other.
+    pub fn is_overlapped(&self) -> bool {
+        usize::from(self.len) < self.inst.len()
+    }
 }
 
 /// A basic block: instructions that follow each other in memory. Control may enter only at the first.
@@ -260,16 +279,19 @@ impl Function {
     }
 
     /// Whether a 5-byte jump may be written over instruction `first` and those behind it: the five bytes must be of one block, so that
-    /// nothing can branch between them, and where any instruction may be the target of a jump, of one instruction. (Only a
+    /// nothing can branch between them, and no instruction before may reach into them; where any instruction may be the target of a jump, of one instruction. (Only a
     /// function's first bytes are never taken for such a target: what stands there is done once.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
+        if first.0 > 0 && self.insns[first.0 as usize - 1].next() > insn.ip {
+            return false;
+        }
         if self.blind && insn.ip != self.range.start {
             return insn.len >= 5;
         }
         let block = self.blocks.partition_point(|b| b.insns.start <= first.0) - 1;
         let last = &self.insns[self.blocks[block].insns.end as usize - 1];
-        last.ip + u64::from(last.len) >= insn.ip + 5
+        last.end() >= insn.ip + 5
     }
 }
 

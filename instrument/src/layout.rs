@@ -388,21 +388,26 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
-    for fde in &parts.unwind.fdes {
-        let cie = &parts.unwind.cies[fde.cie];
+    let kept = |fde: &Fde| {
         let start = fde.range.start;
-        let kept = cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start));
-        let instructions = match kept {
-            Some(i) => i,
-            None if cie.code_align == 1 => fde.instructions.to_vec(),
-            None => return Err(Refusal::declined("unwind tables with unknown instructions")),
-        };
-        frame.fde(cie, fde.range.clone(), fde.lsda, &instructions)?;
-    }
-    for (piece, lsda) in pieces.iter().zip(lsdas) {
+        match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
+            Some(i) => Ok(i),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(fde.instructions.to_vec()),
+            None => Err(Refusal::declined("unwind tables with unknown instructions")),
+        }
+    };
+    let moved = |piece: &Piece| {
         let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
-        let instructions = cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
-            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))?;
+        cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
+            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))
+    };
+    let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
+    let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
+    for (fde, instructions) in parts.unwind.fdes.iter().zip(kept) {
+        frame.fde(&parts.unwind.cies[fde.cie], fde.range.clone(), fde.lsda, &instructions?)?;
+    }
+    for ((piece, lsda), instructions) in pieces.iter().zip(lsdas).zip(moved) {
+        let instructions = instructions?;
         let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
         frame.fde(&parts.unwind.cies[piece.fde.cie], code, lsda, &instructions)?;
     }

@@ -149,11 +149,12 @@ pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Re
         }
     }
     let mut report = Report::new(&elf, &unwind, options.flavour);
+    let readable: Vec<String> = program.functions.par_iter().map(|f| names::readable(&f.name)).collect();
     let mut entries = Vec::with_capacity(outcomes.len());
     let mut clones = Vec::new();
     let mut symbols = Vec::new();
-    for (info, outcome) in program.functions.iter().zip(outcomes) {
-        let mut entry = Entry { name: names::readable(&info.name), range: info.range.clone(), left: None, clone: None };
+    for ((info, outcome), name) in program.functions.iter().zip(outcomes).zip(readable) {
+        let mut entry = Entry { name, range: info.range.clone(), left: None, clone: None };
         match outcome {
             Outcome::Cloned(clone, implicit) => {
                 report.cloned(&info.range, implicit);

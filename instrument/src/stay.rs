@@ -83,6 +83,11 @@ impl Stays {
         self.of_block.get(block).copied().flatten()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// What stands before a block's label, for the control that comes from there: the code that leads from that place to
     /// the block's own.
     pub fn before(&self, block: usize) -> Option<Place> {
@@ -335,7 +340,7 @@ impl<'a> Finder<'a> {
         let last = self.view.last(b);
         let stops =
             matches!(last.inst.flow_control(), FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
-        !stops && last.ip + u64::from(last.len) == self.view.insns[next.insns.start as usize].ip
+        !stops && last.next() == self.view.insns[next.insns.start as usize].ip
     }
 
     /// Decides what stands before the blocks' labels. Returns blocks that must be in no stay, because control enters or

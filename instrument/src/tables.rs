@@ -295,7 +295,7 @@ fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds:
         return;
     }
     let to = graph.insns[graph.blocks[next].insns.start as usize].ip;
-    let fall = insn.ip + u64::from(insn.len);
+    let fall = insn.next();
     let jump = insn.inst.near_branch_target();
     if (to == fall) == (to == jump) {
         return;

@@ -6,8 +6,10 @@
 use crate::hash::FastMap;
 use crate::loops::LoopId;
 
-/// Number of a value.
+/// Number of a value: of a sum, or, with [`ATOM`], of the atom that it is.
 pub type Val = u32;
+/// Most values are atoms, and have no sum of their own in memory.
+const ATOM: Val = 1 << 31;
 /// Number of an atom.
 pub type Atom = u32;
 /// Most atoms in a sum; larger ones become opaque.
@@ -56,7 +58,7 @@ pub enum Kind {
 }
 
 /// `constant + Σ factor·atom`, sorted by atom, no factor 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// Constant part.
     pub constant: i64,
@@ -64,7 +66,23 @@ pub struct Sum {
     terms: [(Atom, i64); TERMS],
 }
 
+impl std::hash::Hash for Sum {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_i64(self.constant);
+        for &(atom, factor) in self.terms() {
+            state.write_i64(factor.rotate_left(32) ^ i64::from(atom));
+        }
+    }
+}
+
 impl Sum {
+    /// An atom.
+    fn atom(atom: Atom) -> Sum {
+        let mut sum = Sum { constant: 0, count: 1, terms: [(0, 0); TERMS] };
+        sum.terms[0] = (atom, 1);
+        sum
+    }
+
     /// A constant.
     pub fn constant(constant: i64) -> Sum {
         Sum { constant, count: 0, terms: [(0, 0); TERMS] }
@@ -119,7 +137,7 @@ impl Sum {
 pub struct Values {
     sums: Vec<Sum>,
     of_sum: FastMap<Sum, Val>,
-    atoms: Vec<(Kind, Val)>,
+    atoms: Vec<Kind>,
     of_load: FastMap<(u32, Val), Atom>,
 }
 
@@ -127,7 +145,7 @@ impl Values {
     /// Number of the sum.
     pub fn intern(&mut self, sum: Sum) -> Val {
         if let ([(atom, 1)], 0) = (sum.terms(), sum.constant) {
-            return self.atoms[*atom as usize].1;
+            return self.of_atom(*atom);
         }
         *self.of_sum.entry(sum).or_insert_with(|| {
             self.sums.push(sum);
@@ -136,8 +154,8 @@ impl Values {
     }
 
     /// A value's sum.
-    pub fn sum(&self, v: Val) -> &Sum {
-        &self.sums[v as usize]
+    pub fn sum(&self, v: Val) -> Sum {
+        if v & ATOM != 0 { Sum::atom(v & !ATOM) } else { self.sums[v as usize] }
     }
 
     /// A constant.
@@ -147,30 +165,27 @@ impl Values {
 
     /// The constant that the value is.
     pub fn as_constant(&self, v: Val) -> Option<i64> {
-        let s = self.sum(v);
+        if v & ATOM != 0 {
+            return None;
+        }
+        let s = &self.sums[v as usize];
         s.terms().is_empty().then_some(s.constant)
     }
 
     /// An atom's kind.
     pub fn kind(&self, a: Atom) -> &Kind {
-        &self.atoms[a as usize].0
+        &self.atoms[a as usize]
     }
 
     /// A new atom as a value.
     pub fn atom(&mut self, kind: Kind) -> Val {
-        let atom = self.atoms.len() as Atom;
-        let mut sum = Sum::constant(0);
-        sum.terms[0] = (atom, 1);
-        sum.count = 1;
-        let v = self.sums.len() as Val;
-        self.sums.push(sum);
-        self.atoms.push((kind, v));
-        v
+        self.atoms.push(kind);
+        self.of_atom(self.atoms.len() as Atom - 1)
     }
 
     /// An atom as a value.
     pub fn of_atom(&self, atom: Atom) -> Val {
-        self.atoms[atom as usize].1
+        atom | ATOM
     }
 
     /// Something unknown.
@@ -190,10 +205,20 @@ impl Values {
 
     /// `a + factor·b`.
     pub fn plus(&mut self, block: u32, a: Val, b: Val, factor: i64) -> Val {
-        match self.sum(a).plus(self.sum(b), factor) {
+        match self.sum(a).plus(&self.sum(b), factor) {
             Some(sum) => self.intern(sum),
             None => self.atom(Kind::Pure { block, inputs: [a, b] }),
         }
+    }
+
+    /// `v + constant`.
+    pub fn offset(&mut self, v: Val, constant: i64) -> Val {
+        if constant == 0 {
+            return v;
+        }
+        let mut sum = self.sum(v);
+        sum.constant = sum.constant.wrapping_add(constant);
+        self.intern(sum)
     }
 
     /// `factor·v`.

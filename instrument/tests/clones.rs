@@ -251,7 +251,10 @@ fn the_address_map_says_what_the_code_does() {
                         assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
                     } else {
                         let original = decode(&old, step.orig);
-                        assert_eq!(original.len(), usize::from(step.orig_len));
+                        // Shorter only where the next one is the same without its prefixes.
+                        let rest = decode(&old, step.orig + u64::from(step.orig_len));
+                        let inner = usize::from(step.orig_len) < original.len() && rest.next_ip() == original.next_ip() && rest.code() == original.code();
+                        assert!(original.len() == usize::from(step.orig_len) || inner, "{original}, {} bytes", step.orig_len);
                         same_instruction(&original, &inst, step, inverse);
                         probe.original(&inst, &mut factory);
                     }

@@ -139,6 +139,13 @@ fn nearly_every_executed_load_is_in_the_trace() {
         let app = session::instrument(&original, "soft", &[]).unwrap();
         judge(name, measure(&app, &[], None, dir.path()));
     }
+    // A C library in the same file, whose allocator jumps behind `lock` prefixes.
+    for name in ["chase", "hash"] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(original) = programs::build(name, Variant { pie: false, ..BUILT }, &["-static"], dir.path()).unwrap() else { continue };
+        let app = session::instrument(&original, "soft", &[]).unwrap();
+        judge(&format!("{name}, static"), measure(&app, &[], None, dir.path()));
+    }
     let text: Vec<u8> = mgz_tests::inputs::mixed_data(12_000, 5).iter().map(|b| if *b == 0 { b'0' } else { *b }).collect();
     let mut real: Vec<(&str, &[&str], bool)> = vec![("/usr/bin/gzip", &["-c"], true), ("/usr/bin/mawk", &["{ n += NF; w[$1]++ } END { print n, length(w) }"], true)];
     if tools::full_matrix() {

@@ -186,7 +186,7 @@ macro_rules! programs {
 
 programs! {
     // Control flow.
-    switches goto jumps midway calls noreturn recurse contexts coroutines made textdata forms
+    switches goto jumps midway calls noreturn recurse contexts coroutines made textdata forms locks
     // Exceptions and unwinding.
     throws callbacks objects backtraces panics
     // Signals.

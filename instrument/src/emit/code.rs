@@ -5,12 +5,13 @@ use super::probe::{self, Hold, Usage};
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Table, rows};
+use crate::disasm::Places;
 use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
 use crate::operands::own_destination;
 use crate::stay::{Stays, cheapest};
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, STATE_PASSED};
 use mgz_annotations_schema::sidecar::PtWrite;
 
 /// `mov reg, mem`.
@@ -31,6 +32,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
+        places: Places::of(function.insns.iter().map(|i| i.ip)),
         sink: Sink::new(function.insns.len() + function.blocks.len()),
         usage: Usage::default(),
         stays: &function.stays,
@@ -53,6 +55,8 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
 pub(super) struct Emitter<'a> {
     pub(super) function: &'a Function,
     bytes: &'a [u8],
+    /// Instructions by their addresses.
+    places: Places,
     pt: bool,
     pub(super) fixed: bool,
     translated: bool,
@@ -99,7 +103,7 @@ impl Emitter<'_> {
                 }
                 self.sink.skip(insn.ip - expected);
             }
-            expected = insn.ip + u64::from(insn.len);
+            expected = insn.end();
             while function.blocks.get(self.block + 1).is_some_and(|b| b.insns.start <= id.0) {
                 self.block += 1;
             }
@@ -116,7 +120,13 @@ impl Emitter<'_> {
             self.leave_stay(insn);
             self.copy_at.push(self.sink.buffer.pos());
             self.instruction(id)?;
+            if insn.is_overlapped() {
+                self.sink.state(|s| s.flags |= STATE_PASSED);
+            }
             self.records(id, true)?;
+            if insn.is_overlapped() {
+                self.pass(insn)?;
+            }
         }
         if let Some(last) = function.insns.len().checked_sub(1) {
             self.leave_to(last);
@@ -130,9 +140,25 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    fn insn_at(&self, ip: u64) -> Option<InsnId> {
+        self.places.get(ip).map(|i| InsnId(i as u32))
+    }
+
     pub(super) fn raw(&self, insn: &Insn) -> Result<&[u8], EmitError> {
         let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
-        self.bytes.get(start..start + usize::from(insn.len)).ok_or(EmitError::NoBytes)
+        self.bytes.get(start..start + insn.inst.len()).ok_or(EmitError::NoBytes)
+    }
+
+    /// Behind an instruction whose encoding the next one shares: goes on behind both.
+    fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
+        let to = match self.insn_at(insn.next()).map(|id| self.way_to(id)) {
+            Some((label, None)) => Ok(label),
+            None if !self.stays.needs_code(self.here(), None) => Err(insn.next()),
+            _ => return Err(EmitError::Record),
+        };
+        self.jump(0, to);
+        self.sink.state(|s| s.flags &= !STATE_PASSED);
+        Ok(())
     }
 
     /// If the instruction may fall through to bytes that have no clone, jumps to where they go.
@@ -143,7 +169,7 @@ impl Emitter<'_> {
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
         );
         if falls {
-            let next = insn.ip + u64::from(insn.len);
+            let next = insn.next();
             self.transit(self.here(), None);
             self.sink.insn(0, Some(FixupKind::Code(next)), asm::jmp32);
         }
@@ -192,7 +218,7 @@ impl Emitter<'_> {
         let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
         let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
         let target = insn.inst.ip_rel_memory_address();
-        let read = (insn.ip + u64::from(insn.len)).wrapping_add_signed(disp.into());
+        let read = insn.next().wrapping_add_signed(disp.into());
         if raw[field - 1] & 0xc7 != 5 || read != target {
             return Err(EmitError::Encoding);
         }
@@ -212,7 +238,7 @@ impl Emitter<'_> {
         let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
         let addr32 = raw[..prefixes].contains(&0x67);
         let target = insn.inst.near_branch_target();
-        let (inside, transit) = match self.function.insn_at(target) {
+        let (inside, transit) = match self.insn_at(target) {
             Some(id) => {
                 let (label, transit) = self.way_to(id);
                 (Some(label), transit)

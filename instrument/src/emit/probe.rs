@@ -147,7 +147,7 @@ impl Planner<'_> {
         let insn = self.function.insn(plan.at);
         let busy = payload_reads(insn, plan.payload);
         if plan.after {
-            let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.ip + u64::from(insn.len));
+            let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.next());
             return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
         }
         let written = self.usage.of(&insn.inst).1;

@@ -368,6 +368,44 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
     map.walk(0).unwrap().map(|s| (s.orig, map.state(s.state).unwrap().flags, map.state(s.state).unwrap().saved[0] == [0, 4])).collect()
 }
 
+/// je 1f; lock; 1: add dword [rdi], 0x11111111; ret
+fn around_a_lock() -> (Function, Vec<u8>) {
+    let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
+    let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
+    f.insns = crate::disasm::decode(&bytes, START, &[]).unwrap().insns;
+    let block = |i: u32, succs: &[u32]| Block { insns: i..i + 1, succs: succs.iter().copied().map(BlockId).collect(), preds: Vec::new(), external_entry: false };
+    f.blocks = vec![block(0, &[1, 2]), block(1, &[3]), block(2, &[3]), block(3, &[])];
+    (f, bytes)
+}
+
+#[test]
+fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
+    use mgz_annotations_schema::abi::STATE_PASSED;
+    let (mut f, bytes) = around_a_lock();
+    f.regions = vec![
+        RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))], ..RegionPlan::default() },
+        RegionPlan { records: vec![record(2, Payload::Reg(Gpr(7)))], ..RegionPlan::default() },
+    ];
+    let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
+    let lines = ["je 0x0000000000000010", "ptwrite %rdi", "lock addl $0x11111111,(%rdi)", "jmp 0x000000000000001B", "ptwrite %rdi", "addl $0x11111111,(%rdi)", "ret"];
+    assert_eq!(text(&e.code), lines);
+    let (je, with, without, ret) = (START, START + 2, START + 3, START + 9);
+    let states = [(je, 0), (with, 0), (with, 0), (without, STATE_PASSED), (without, 0), (without, 0), (ret, 0)];
+    assert_eq!(walk(&e).iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), states);
+    assert_eq!(e.marks.iter().map(|m| m.0).collect::<Vec<_>>(), [0, 2, 3, 9]);
+}
+
+#[test]
+fn no_entry_jump_is_put_behind_a_prefix() {
+    let (mut f, bytes) = around_a_lock();
+    f.blocks[2].external_entry = true;
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches, [], "the instruction with the prefix would become another");
+    f.insns.remove(1);
+    f.blocks.remove(1);
+    f.blocks.iter_mut().skip(1).for_each(|b| b.insns = b.insns.start - 1..b.insns.end - 1);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches.iter().map(|p| p.0).collect::<Vec<_>>(), [START + 3]);
+}
+
 #[test]
 fn translated_calls_push_the_original_return_address() {
     use mgz_annotations_schema::abi::{STATE_BACK, STATE_PUSHED};

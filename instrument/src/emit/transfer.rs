@@ -55,7 +55,7 @@ impl Emitter<'_> {
 
     /// Pushes the original address behind a call.
     fn push_return(&mut self, insn: &Insn) {
-        let next = insn.ip + u64::from(insn.len);
+        let next = insn.next();
         if self.fixed
             && let Ok(next) = i32::try_from(next)
         {
@@ -73,7 +73,7 @@ impl Emitter<'_> {
 
     /// Pushes the original address behind a call. rax is saved.
     fn address_and_push(&mut self, insn: &Insn) {
-        let next = insn.ip + u64::from(insn.len);
+        let next = insn.next();
         self.sink.insn(0, Some(FixupKind::Original(next)), |out| asm::lea_rip(out, RAX));
         self.sink.inserted(|out| out.push(0x50));
         self.sink.state(|s| s.flags |= STATE_PUSHED);

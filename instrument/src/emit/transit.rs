@@ -73,6 +73,9 @@ impl Emitter<'_> {
     /// How a branch of the block at hand reaches an instruction: the label, and the place to be led to first.
     pub(super) fn way_to(&self, id: InsnId) -> (Label, Option<Place>) {
         let direct = (Label(id.0), None);
+        if self.stays.is_empty() {
+            return direct;
+        }
         let Some(b) = self.function.block_at(self.function.insn(id).ip) else { return direct };
         let (from, to) = (self.here(), self.stays.of(b.0 as usize));
         if !self.stays.needs_code(from, to) {
