@@ -4,11 +4,13 @@
 //! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
 //! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
 //! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
-//! A second register may be set aside for addresses that have a base and an index.
+//! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] are the others.
 //!
 //! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
 //! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
 //! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
+
+mod trees;
 
 use crate::ir::{Block, BlockId, Gpr, Insn, JumpTable, RegSet};
 use crate::operands::{Accesses, Form};
@@ -153,6 +155,7 @@ pub fn find(view: &View) -> Stays {
     // Each turn forbids at least one more block.
     loop {
         let mut stays = finder.choose(&allowed);
+        finder.trees(&allowed, &mut stays);
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
             return stays;
@@ -409,7 +412,7 @@ mod tests {
     use iced_x86::InstructionInfoFactory;
 
     /// The stays of a function, and the stay of each block.
-    fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
+    pub(super) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
@@ -427,15 +430,15 @@ mod tests {
         (stays, of)
     }
 
-    fn kept(reg: u8, spilled: bool) -> Kept {
+    pub(super) fn kept(reg: u8, spilled: bool) -> Kept {
         Kept { reg: Gpr(reg), spilled }
     }
 
-    const XOR_ECX: &[u8] = &[0x31, 0xc9];
-    const LOAD: &[u8] = &[0x8b, 0x07]; // mov eax, [rdi]
+    pub(super) const XOR_ECX: &[u8] = &[0x31, 0xc9];
+    pub(super) const LOAD: &[u8] = &[0x8b, 0x07]; // mov eax, [rdi]
     const NEXT: &[u8] = &[0x48, 0x83, 0xc7, 0x04, 0x48, 0x39, 0xf7]; // add rdi, 4; cmp rdi, rsi
-    const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
-    const RET: &[u8] = &[0xc3];
+    pub(super) const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
+    pub(super) const RET: &[u8] = &[0xc3];
 
     /// jne back over the parts.
     fn back(parts: &[&[u8]]) -> Vec<u8> {

@@ -58,8 +58,8 @@ impl Coverage {
     }
 }
 
-/// What would have to be in the trace, and why the rest is not; then what is.
-fn measure(app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path) -> Coverage {
+/// What would have to be in the trace, and why the rest is not; then what is. `stray`: so many loads may differ between the two runs.
+fn measure(app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path, stray: i64) -> Coverage {
     let watch = Watch { path: app.path.clone(), ranges: code(&app.original).into_iter().map(|(a, b)| (a, b, false)).collect(), ..Watch::default() };
     let file = dir.join("input");
     std::fs::write(&file, input.unwrap_or_default()).unwrap();
@@ -75,10 +75,10 @@ fn measure(app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path) 
     let (_, events) = step(dir, &watch, &app.path, &[], &off).unwrap();
     let trace = dir.join("trace.got");
     tools::run(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &all).envs(fixed), LIMIT).unwrap();
-    count(&app.sidecar, &linkage(&app.original), &events, &rows::read(&trace).unwrap())
+    count(&app.sidecar, &linkage(&app.original), &events, &rows::read(&trace).unwrap(), stray)
 }
 
-fn count(sidecar: &Sidecar, linkage: &[(u64, u64)], events: &[Event], trace: &Trace) -> Coverage {
+fn count(sidecar: &Sidecar, linkage: &[(u64, u64)], events: &[Event], trace: &Trace, stray: i64) -> Coverage {
     let mut coverage = Coverage::default();
     let module = trace.module(&sidecar.id_hex()).unwrap();
     // Of one instruction all accesses share a fate.
@@ -113,7 +113,9 @@ fn count(sidecar: &Sidecar, linkage: &[(u64, u64)], events: &[Event], trace: &Tr
         coverage.implied += u64::from(row.implied_const);
         *expected.entry(row.ip).or_default() -= 1;
     }
-    assert!(expected.values().all(|n| *n >= 0), "rows of loads that the reference has not seen");
+    let unseen: i64 = expected.values_mut().filter(|n| **n < 0).map(|n| -std::mem::take(n)).sum();
+    assert!(unseen <= stray, "{unseen} rows of loads that the reference has not seen");
+    coverage.recorded -= unseen as u64;
     let original = expected.values().sum::<i64>() + may_be_implied - coverage.implied as i64;
     if original != 0 {
         coverage.lost.insert("ran in original code".into(), u64::try_from(original).expect("no more implied loads than were executed"));
@@ -137,14 +139,7 @@ fn nearly_every_executed_load_is_in_the_trace() {
         let dir = tempfile::tempdir().unwrap();
         let Some(original) = programs::build(name, BUILT, &[], dir.path()).unwrap() else { continue };
         let app = session::instrument(&original, "soft", &[]).unwrap();
-        judge(name, measure(&app, &[], None, dir.path()));
-    }
-    // A C library in the same file, whose allocator jumps behind `lock` prefixes.
-    for name in ["chase", "hash"] {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build(name, Variant { pie: false, ..BUILT }, &["-static"], dir.path()).unwrap() else { continue };
-        let app = session::instrument(&original, "soft", &[]).unwrap();
-        judge(&format!("{name}, static"), measure(&app, &[], None, dir.path()));
+        judge(name, measure(&app, &[], None, dir.path(), 0));
     }
     let text: Vec<u8> = mgz_tests::inputs::mixed_data(12_000, 5).iter().map(|b| if *b == 0 { b'0' } else { *b }).collect();
     let mut real: Vec<(&str, &[&str], bool)> = vec![("/usr/bin/gzip", &["-c"], true), ("/usr/bin/mawk", &["{ n += NF; w[$1]++ } END { print n, length(w) }"], true)];
@@ -161,9 +156,23 @@ fn nearly_every_executed_load_is_in_the_trace() {
         let name = Path::new(program).file_name().unwrap();
         std::fs::copy(program, dir.path().join(name)).unwrap();
         let app = session::instrument(&dir.path().join(name), "soft", &[]).unwrap();
-        judge(program, measure(&app, args, input.then_some(&text[..]), dir.path()));
+        judge(program, measure(&app, args, input.then_some(&text[..]), dir.path(), 0));
     }
     assert!(low.is_empty(), "{}", low.join("\n"));
+}
+
+/// The C library is in the same file, and its allocator branches behind `lock` prefixes: without these functions this is 90% and less.
+#[test]
+fn so_it_is_in_static_executables() {
+    for name in ["chase", "hash"] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(original) = programs::build(name, Variant { pie: false, ..BUILT }, &["-static"], dir.path()).unwrap() else { continue };
+        let app = session::instrument(&original, "soft", &[]).unwrap();
+        // The start-up code walks through the environment, which has a variable more when the program is recorded.
+        let coverage = measure(&app, &[], None, dir.path(), 300);
+        coverage.report(&format!("{name}, static"));
+        assert!(coverage.share() >= 0.99, "{name}: {:.2}%: {:?}", 100.0 * coverage.share(), coverage.lost);
+    }
 }
 
 /// Instruction, size and address of each row, by thread in order of start. Addresses of the heap count from its start: it lies behind the file's last segment, which
