@@ -7,7 +7,6 @@ use crate::shared::CPU_TIME;
 use crate::watch::counters::{self, Found};
 use crate::watch::events::{self, Counter};
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Loads from trigger to trigger if nothing else is asked for: about a hundred windows a second.
@@ -124,13 +123,8 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
 
 /// What counts loads here, and does so in earnest.
 pub fn find() -> Found {
-    let devices = Path::new("/sys/bus/event_source/devices");
-    if devices.join("cpu_atom").exists() {
-        return Found { counters: None, why: "this processor has two kinds of cores, and an event counts loads on one of them only".into() };
-    }
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut tried = false;
-    counters::find(devices, &cpuinfo, &mut |counter| {
+    counters::here(&mut |counter| {
         // The other one, that of stores, is not needed.
         if std::mem::replace(&mut tried, true) { Ok(()) } else { judge(&trial(counter, PERIOD)?) }
     })

@@ -21,6 +21,12 @@ fn none(why: String) -> Found {
     Found { counters: None, why }
 }
 
+/// What counts accesses on this machine; the kernel must `accept` each event.
+pub fn here(accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    find(Path::new("/sys/bus/event_source/devices"), &cpuinfo, accept)
+}
+
 /// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the kernel `accept` each event.
 pub fn find(devices: &Path, cpuinfo: &str, accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
     let pmu = ["cpu", "cpu_core"].iter().find_map(|name| {
@@ -30,6 +36,9 @@ pub fn find(devices: &Path, cpuinfo: &str, accept: &mut dyn FnMut(&Counter) -> s
     let Some((name, kind)) = pmu else {
         return none(format!("nothing counts accesses on this machine: it has no PMU ({} has neither cpu nor cpu_core; virtual machines often hide it)", devices.display()));
     };
+    if devices.join("cpu_atom").exists() {
+        return none("nothing counts accesses on this machine: it has two kinds of cores, and an event counts on one of them only".into());
+    }
     let configs: &[u64; 2] = match cpuinfo.lines().find(|l| l.starts_with("vendor_id")).and_then(|l| l.split(':').nth(1)).map(str::trim) {
         Some("GenuineIntel") => &INTEL,
         Some("AuthenticAMD") => &AMD,
@@ -66,6 +75,10 @@ mod tests {
         assert_eq!(find(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters, Some([Counter { kind: 4, config: 0x0529 }, Counter { kind: 4, config: 0x0629 }]));
         let other = find(dir.path(), "vendor_id : Shanghai", &mut yes);
         assert!(other.counters.is_none() && other.why.contains("Shanghai"));
+        std::fs::create_dir(dir.path().join("cpu_atom")).unwrap();
+        let hybrid = find(dir.path(), intel, &mut yes);
+        assert!(hybrid.counters.is_none() && hybrid.why.contains("two kinds of cores"));
+        std::fs::remove_dir(dir.path().join("cpu_atom")).unwrap();
         let refused = find(dir.path(), intel, &mut |c| if c.config == 0x82d0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) });
         assert!(refused.counters.is_none() && refused.why.contains("refuses event 0x82d0"), "{}", refused.why);
     }
