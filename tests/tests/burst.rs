@@ -334,7 +334,8 @@ fn triggers_that_count() {
     let came = totals.triggers["came"] * 250;
     assert!((49_000..70_000).contains(&came), "{came}: {:?}", totals.triggers);
     let estimate = totals.loads_executed_estimate.unwrap();
-    assert!((45_000.0..=came as f64).contains(&estimate), "{estimate}: {:?}", totals.triggers);
+    // Every trigger stands for a period, also those that came while a window was open: theirs are shared among the windows, as fractions.
+    assert!((45_000.0..came as f64 + 0.5).contains(&estimate), "{estimate}: {:?}", totals.triggers);
     let sum = symbols(&app.original, &["sum"])[0];
     let rows = read.threads.values().next().unwrap();
     let own = rows.iter().filter(|r| (sum.0..sum.1).contains(&r.ip)).count();
