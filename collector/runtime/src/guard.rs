@@ -108,11 +108,11 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
 fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-    announce(header, control, describe(header, ring, place, slots, cause));
+    announce(header, control, describe(header, ring, place, slots, cause, sys::now_ns()));
 }
 
 /// What is said of the slots from `base` on, in the chunk that is filled.
-fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32) -> ChunkInfo {
+fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32, end_ns: u64) -> ChunkInfo {
     let control = ring.control();
     ChunkInfo {
         pid: control.pid,
@@ -124,7 +124,7 @@ fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32) -
         first_slot: control.slots_before,
         executed: control.slots_before + slots,
         begin_ns: control.begin_ns,
-        end_ns: sys::now_ns(),
+        end_ns,
         ..ChunkInfo::default()
     }
 }
@@ -136,7 +136,7 @@ pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns
         return process::count(count::EMPTY_WINDOWS, 1);
     }
     let place = thread::place_of(header, ring, control.base);
-    let info = ChunkInfo { end_ns, pace: crate::pace::take(ring), ..describe(header, ring, place, slots, cause) };
+    let info = ChunkInfo { pace: crate::pace::take(ring), ..describe(header, ring, place, slots, cause, end_ns) };
     control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
     // The next window is another one.
     control.slots_before += slots + 1;

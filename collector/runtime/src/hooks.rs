@@ -18,10 +18,18 @@ use crate::{modules, window};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-/// Offset of the table of known addresses in a control page: `(original, clone)`, by the original's low bits.
+/// Offset of the table of known addresses in a control page: `(original, clone)`, by a hash of the original's low half.
 pub const CACHE: usize = PAGE / 2;
 /// Its entries.
 pub const CACHE_ENTRIES: usize = 128;
+/// Multiplicative hash: the uppermost bits of the product. (Functions begin at multiples of 16 and lie far apart, so that low bits alone make pairs
+/// of them throw each other out at every call.)
+const HASH: u32 = 0x9e37_79b1;
+
+/// A number below `entries`, a power of two.
+fn hash(address: u64, entries: usize) -> usize {
+    ((address as u32).wrapping_mul(HASH) >> (32 - entries.trailing_zeros())) as usize
+}
 
 const RAX: usize = offset_of!(Control, hold);
 const RCX: usize = RAX + 8;
@@ -61,10 +69,8 @@ global_asm!(
     "mgz_\\name\\()_3:",
     ".if \\kind != {back_kind}",
     "mov rax, \\address",
-    "mov ecx, eax",
-    "shr ecx, 4",
-    "xor ecx, eax",
-    "and ecx, {mask}",
+    "imul ecx, eax, {hash}",
+    "shr ecx, {shift}",
     "shl ecx, 4",
     "cmp rax, gs:[rcx + {cache}]",
     "jne 2f",
@@ -176,7 +182,8 @@ global_asm!(
     top = const offset_of!(Control, hook_top),
     in_hook = const offset_of!(Control, in_hook),
     cache = const CACHE,
-    mask = const CACHE_ENTRIES - 1,
+    hash = const HASH as i32,
+    shift = const 32 - CACHE_ENTRIES.trailing_zeros(),
     target = const offset_of!(Control, spill) + 8 * crate::abi::PLACE_TARGET as usize,
     return_kind = const RETURN,
     call_kind = const CALL,
@@ -225,8 +232,7 @@ pub fn forget(ring: Ring) {
 
 /// Notes where an original address goes on.
 fn know(ring: Ring, original: u64, clone: u64) {
-    let number = (original >> 4 ^ original) as usize & (CACHE_ENTRIES - 1);
-    put((ring.address + CACHE + 16 * number) as *mut u64, original, clone);
+    put((ring.address + CACHE + 16 * hash(original, CACHE_ENTRIES)) as *mut u64, original, clone);
 }
 
 /// Writes an entry of one of this thread's tables.
@@ -252,8 +258,7 @@ impl Memory {
     const ENTRIES: usize = thread::HOOK_MEMORY / 16;
 
     fn entry(&self, key: u64) -> *mut u64 {
-        let number = (key >> 4 ^ key) as usize & (Self::ENTRIES - 1);
-        (self.0.hook_stack() + 16 * number) as *mut u64
+        (self.0.hook_stack() + 16 * hash(key, Self::ENTRIES)) as *mut u64
     }
 
     fn recall(&self, key: u64) -> Option<u64> {

@@ -187,7 +187,11 @@ pub fn close_in_hook(ring: Ring, why: Why) {
 
 /// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
 pub fn leave(ring: Ring, context: &mut Context, why: Why) {
-    let now = sys::now_ns();
+    leave_at(ring, context, why, sys::now_ns());
+}
+
+/// [`leave`], at a time.
+fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     let rip = context.registers[RIP];
     if modules::in_clone(rip) {
         let Some(place) = modules::place(rip) else {
@@ -217,18 +221,18 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window;
     let whole = header.stop.load(Ordering::Relaxed) == 0 && window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
+    let now = sys::now_ns();
     // Triggers by loads need no speeds.
-    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, control.guard, header.window, sys::now_ns()) } else { Plan::Nothing };
+    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, control.guard, header.window, now) } else { Plan::Nothing };
     if let Plan::Lap(slots) = plan
         && ring.address < 1 << 32
         && let Some(place) = modules::place(context.registers[RIP])
     {
-        let now = sys::now_ns();
         crate::signals::commit(control, context, &place.state);
         close(ring, Why::Full, now);
         return begin_lap(header, ring, slots, context);
     }
-    leave(ring, context, Why::Full);
+    leave_at(ring, context, Why::Full, now);
     if let Plan::Watch { address, records, kind } = plan {
         pace::watch(header, ring, context, address, records, kind);
     }
