@@ -6,8 +6,8 @@
 //! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
 //! was to go) or was never met.
 //!
-//! A small table in each control page maps original addresses to their clones; a miss calls [`slow`], on a
-//! stack of its own.
+//! A small table in each control page maps original addresses to their clones, and a larger one ([`Memory`]) what does not fit there; a miss in both calls
+//! [`slow`], on a stack of its own.
 
 use crate::context::{Context, RIP};
 use crate::process;
@@ -73,8 +73,22 @@ global_asm!(
     "shr ecx, {shift}",
     "shl ecx, 4",
     "cmp rax, gs:[rcx + {cache}]",
-    "jne 2f",
+    "jne 1f",
     "mov rax, gs:[rcx + {cache} + 8]",
+    "mov gs:[{to}], rax",
+    "jmp 4f",
+    "1:",
+    "imul ecx, eax, {hash}",
+    "shr ecx, {memory_shift}",
+    "shl ecx, 5",
+    "add rcx, gs:[{top}]",
+    "cmp rax, [rcx - {memory}]",
+    "je 3f",
+    "cmp rax, [rcx - {memory} + 16]",
+    "jne 2f",
+    "add rcx, 16",
+    "3:",
+    "mov rax, [rcx - {memory} + 8]",
     "mov gs:[{to}], rax",
     "jmp 4f",
     ".endif",
@@ -184,6 +198,8 @@ global_asm!(
     cache = const CACHE,
     hash = const HASH as i32,
     shift = const 32 - CACHE_ENTRIES.trailing_zeros(),
+    memory_shift = const 32 - Memory::SETS.trailing_zeros(),
+    memory = const thread::HOOK_STACK,
     target = const offset_of!(Control, spill) + 8 * crate::abi::PLACE_TARGET as usize,
     return_kind = const RETURN,
     call_kind = const CALL,
@@ -245,49 +261,54 @@ fn put(entry: *mut u64, key: u64, value: u64) {
     }
 }
 
-/// What [`slow`] has found out before, in a table at the bottom of the stack of hooks: it spares most calls of code without a
-/// clone their looks into the address map.
+/// What [`slow`] has found out before, in a table at the bottom of the stack of hooks. Addresses as they are lead to their clones: those entries hooks
+/// read themselves. Others spare most calls of code without a clone their looks into the address map.
 struct Memory(Ring);
 
 /// Key of a call's target that lies outside of instrumented files.
 const OUTSIDE: u64 = 1 << 63;
-/// Key of an original address that has a clone.
-const ENTRY: u64 = 1 << 62;
+/// Key of a return address that code without a clone shall not have; the value is what it gets ([`modules::back_of`]).
+const RETURNED_TO: u64 = 1 << 62;
 
 impl Memory {
-    const ENTRIES: usize = thread::HOOK_MEMORY / 16;
+    /// Of two entries each: with one, addresses that a loop calls in turns would often throw each other out.
+    const SETS: usize = thread::HOOK_MEMORY / 32;
 
-    fn entry(&self, key: u64) -> *mut u64 {
-        (self.0.hook_stack() + 16 * hash(key, Self::ENTRIES)) as *mut u64
+    fn set(&self, key: u64) -> *mut u64 {
+        (self.0.hook_stack() + 32 * hash(key, Self::SETS)) as *mut u64
     }
 
     fn recall(&self, key: u64) -> Option<u64> {
-        let entry = self.entry(key);
-        // SAFETY: an entry of this thread's table.
-        unsafe { (entry.read() == key).then(|| entry.add(1).read()) }
+        let set = self.set(key);
+        // SAFETY: two entries of this thread's table.
+        [0, 2].into_iter().find_map(|at| unsafe { (set.add(at).read() == key).then(|| set.add(at + 1).read()) })
     }
 
+    /// The older entry makes room.
     fn note(&self, key: u64, value: u64) {
-        put(self.entry(key), key, value);
+        let set = self.set(key);
+        // SAFETY: as above.
+        unsafe { put(set.add(2), set.read(), set.add(1).read()) };
+        put(set, key, value);
     }
 }
 
 /// [`modules::back_of`], remembered.
 fn back_of(ring: Ring, original: u64) -> Option<u64> {
     let memory = Memory(ring);
-    memory.recall(original).or_else(|| {
+    memory.recall(RETURNED_TO | original).or_else(|| {
         let back = modules::back_of(original)?;
-        memory.note(original, back);
+        memory.note(RETURNED_TO | original, back);
         Some(back)
     })
 }
 
-/// [`modules::entry`], remembered: the hooks' own table is small.
+/// [`modules::entry`], remembered.
 fn entry(ring: Ring, original: u64) -> Option<u64> {
     let memory = Memory(ring);
-    memory.recall(ENTRY | original).or_else(|| {
+    memory.recall(original).or_else(|| {
         let clone = modules::entry(original)?;
-        memory.note(ENTRY | original, clone);
+        memory.note(original, clone);
         Some(clone)
     })
 }
