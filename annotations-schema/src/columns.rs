@@ -17,7 +17,15 @@ macro_rules! table {
             const FIELDS: &'static [(&'static str, &'static str)] = &[ $( (stringify!($field), stringify!($ty)), )* ];
             fn encode(rows: &[Self], field: usize, out: &mut Vec<u8>) {
                 let mut at = 0;
-                $( if field == at { for row in rows { out.extend_from_slice(&row.$field.to_le_bytes()); } return; } at += 1; )*
+                $( if field == at {
+                    // Room first: a check of the capacity for each row would take longer than the rest.
+                    let before = out.len();
+                    out.resize(before + rows.len() * size_of::<$ty>(), 0);
+                    for (row, to) in rows.iter().zip(out[before..].chunks_exact_mut(size_of::<$ty>())) {
+                        to.copy_from_slice(&row.$field.to_le_bytes());
+                    }
+                    return;
+                } at += 1; )*
                 let _ = at;
             }
             fn decode(rows: &mut [Self], field: usize, bytes: &[u8]) {

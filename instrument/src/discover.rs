@@ -17,7 +17,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     let outside: Vec<Range<u64>> = uncovered(input, &functions);
     let mut scans: Vec<Scan> = functions.par_iter().map(|f| scan_function(input, f)).collect();
     let stray: Vec<Scan> = outside.par_iter().map(|r| scan_stray(input, r)).collect();
-    let found = called_functions(input, &outside, scans.iter().chain(&stray));
+    let found = called_functions(input, &outside, [&scans, &stray]);
     if !found.is_empty() {
         let more: Vec<Scan> = found.par_iter().map(|f| scan_function(input, f)).collect();
         scans.extend(more);
@@ -34,22 +34,16 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     name(input, &mut program);
     program.uses_gs = scans.iter().filter_map(|s| s.gs).min();
-    for scan in scans.iter() {
-        let certain = scan.left.is_none();
-        scan.branches.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Branch } else { Way::Taken }));
-        scan.calls.iter().for_each(|&t| enter(&mut program, t, if certain { Way::Call } else { Way::Taken }));
-        scan.taken.iter().for_each(|&t| enter(&mut program, t, Way::Taken));
-        // What lies behind the table of unknown length means something only in a part of the same function.
-        let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
-        let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
-        let near: Vec<u64> = near.copied().collect();
-        near.into_iter().for_each(|t| enter(&mut program, t, Way::Taken));
+    // Nearly all targets are where functions begin: those are sorted out on all cores.
+    let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
+    for (id, target, way) in entered.into_iter().flatten() {
+        enter(&mut program, id, target, way);
     }
-    for scan in &stray {
-        scan.branches.iter().chain(&scan.calls).chain(&scan.taken).for_each(|&t| enter(&mut program, t, Way::Taken));
-    }
-    for symbol in &input.symbols {
-        enter(&mut program, symbol.addr, Way::Symbol);
+    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).map(|&t| (t, Way::Taken));
+    for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
+        if let Some(id) = inside(&program, target) {
+            enter(&mut program, id, target, way);
+        }
     }
     words(input, &mut program);
     program.functions.par_iter_mut().for_each(|f| finish(f, options, input));
@@ -149,12 +143,13 @@ pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<
 
 /// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
 /// the call that makes a thread, since nothing can be unwound there.
-fn called_functions<'a>(input: &Input, outside: &[Range<u64>], scans: impl Iterator<Item = &'a Scan>) -> Vec<FunctionInfo> {
+fn called_functions(input: &Input, outside: &[Range<u64>], scans: [&[Scan]; 2]) -> Vec<FunctionInfo> {
     let gap_of = |at: u64| {
         let next = outside.partition_point(|r| r.start <= at);
         next.checked_sub(1).map(|i| &outside[i]).filter(|r| r.contains(&at))
     };
-    let mut starts: Vec<u64> = scans.flat_map(|s| s.calls.iter().copied()).collect();
+    let in_gap = |s: &Scan| s.calls.iter().copied().filter(|&at| gap_of(at).is_some()).collect::<Vec<_>>();
+    let mut starts: Vec<u64> = scans.into_iter().flat_map(|scans| scans.par_iter().flat_map_iter(in_gap).collect::<Vec<_>>()).collect();
     if input.entry != 0 {
         starts.push(input.entry);
     }
@@ -308,6 +303,7 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
     scan
 }
 
+#[derive(Clone, Copy)]
 enum Way {
     Branch,
     Call,
@@ -316,17 +312,33 @@ enum Way {
 }
 
 /// Notes that `target` is reached. A function's first byte needs no note.
-fn enter(program: &mut Program, target: u64, way: Way) {
-    let Some(id) = program.function_at(target) else { return };
+fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
     let f = &mut program.functions[id.0 as usize];
-    if f.range.start == target {
-        return;
-    }
     match way {
         Way::Branch => f.branched.push(target),
         Way::Call | Way::Symbol => f.called.push(target),
         Way::Taken => f.taken.push(target),
     }
+}
+
+/// The function that has a target behind its start.
+fn inside(program: &Program, target: u64) -> Option<FunctionId> {
+    program.function_at(target).filter(|&id| program.function(id).range.start != target)
+}
+
+/// Targets inside functions.
+type Entered = Vec<(FunctionId, u64, Way)>;
+
+/// What a function's code enters.
+fn entered(program: &Program, scan: &Scan) -> Entered {
+    let certain = scan.left.is_none();
+    let if_certain = |way| if certain { way } else { Way::Taken };
+    // What lies behind the table of unknown length means something only in a part of the same function.
+    let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
+    let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
+    let by_way = [(&scan.branches, if_certain(Way::Branch)), (&scan.calls, if_certain(Way::Call)), (&scan.taken, Way::Taken)];
+    let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Taken)));
+    all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
 }
 
 /// Data words that hold an address inside a function.

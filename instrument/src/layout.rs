@@ -88,13 +88,16 @@ impl Resolver<'_> {
 
     /// Gives places from `at` on to the ways to all addresses without clones.
     fn place_thunks(&mut self, at: u64) {
-        let branches = self.clones.iter().flat_map(|c| &c.fixups).filter_map(|f| match f.kind {
-            FixupKind::Code(target) => Some((target, false)),
-            FixupKind::Call(target) => Some((target, true)),
-            _ => None,
-        });
-        let tables = self.clones.iter().flat_map(|c| &c.tables).flat_map(|t| &t.targets).map(|&t| (t, false));
-        let wanted: BTreeSet<(u64, bool)> = branches.chain(tables).filter(|&(target, _)| self.clone_of(target).is_none()).collect();
+        let of_clone = |c: &Emitted| {
+            let branches = c.fixups.iter().filter_map(|f| match f.kind {
+                FixupKind::Code(target) => Some((target, false)),
+                FixupKind::Call(target) => Some((target, true)),
+                _ => None,
+            });
+            let tables = c.tables.iter().flat_map(|t| &t.targets).map(|&t| (t, false));
+            branches.chain(tables).filter(|&(target, _)| self.clone_of(target).is_none()).collect::<Vec<_>>()
+        };
+        let wanted: BTreeSet<(u64, bool)> = self.clones.par_iter().flat_map_iter(of_clone).collect();
         self.thunks = wanted.into_iter().zip((at..).step_by(emit::THUNK_BYTES)).collect();
     }
 }
