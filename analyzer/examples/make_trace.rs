@@ -3,7 +3,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use common::{Random, Row, manifest, sidecar, write_plain_part};
+use common::{Random, Row, manifest, sidecar, write_recorded_part};
 use parquet::basic::Compression;
 
 fn main() {
@@ -55,7 +55,7 @@ fn main() {
             implied_const: (i % 3 == 0) as u16,
         });
         if part.len() == part_rows || i + 1 == rows {
-            write_plain_part(&folder.join(format!("samples/part-{number:05}.parquet")), &part, 1 << 20, Compression::LZ4_RAW);
+            write_recorded_part(&folder.join(format!("samples/part-{number:05}.parquet")), &part, 1 << 18, Compression::LZ4_RAW);
             number += 1;
             part.clear();
         }

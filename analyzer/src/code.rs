@@ -335,15 +335,11 @@ impl CodeMap {
         &self.site_pieces
     }
 
-    /// Piece of a row, and whether its module and its site are known.
-    #[inline(always)]
-    pub fn piece_of(&self, module: u16, site: u32) -> (u32, bool, bool) {
+    /// Pieces of a module's sites, the piece of all other sites, and whether the module is known.
+    pub fn pieces_of(&self, module: u16) -> (&[u32], u32, bool) {
         match self.modules.get(module as usize) {
-            None => (self.nowhere.unwrap_or(0), false, false),
-            Some(code) => match code.sites.get(site as usize) {
-                Some(&piece) => (piece, true, true),
-                None => (code.unknown, true, false),
-            },
+            None => (&[], self.nowhere.unwrap_or(0), false),
+            Some(code) => (&code.sites, code.unknown, true),
         }
     }
 }

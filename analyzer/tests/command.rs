@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Row, manifest, sidecar, write_part, write_plain_part, write_trace};
+use common::{Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -90,9 +90,11 @@ fn plain_columns_of_every_codec_say_the_same_as_dictionaries() {
     let expected = json(folder.path(), &[]);
     assert!(expected["summary"]["doubtful"]["unknown_module"].as_u64().unwrap() > 30);
     for compression in [Compression::UNCOMPRESSED, Compression::LZ4_RAW, Compression::ZSTD(ZstdLevel::try_new(1).unwrap())] {
-        write_plain_part(&folder.path().join("samples/part-00000.parquet"), &rows, 7000, compression);
-        let found = json(folder.path(), &[]);
-        assert_eq!(difference("", &expected, &found), None, "{compression:?}");
+        for write in [write_plain_part, write_recorded_part] {
+            write(&folder.path().join("samples/part-00000.parquet"), &rows, 7000, compression);
+            let found = json(folder.path(), &[]);
+            assert_eq!(difference("", &expected, &found), None, "{compression:?}");
+        }
     }
 }
 

@@ -38,6 +38,26 @@ pub const COLUMNS: [(&str, &str); 13] = [
     ("implied_const", "u16"),
 ];
 
+/// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are small and cheap to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to nothing, and need not be unpacked one by one.
+    Differences,
+    /// `BYTE_STREAM_SPLIT`: the bytes of numbers by their rank. High bytes are mostly alike, which any codec packs and unpacks at the speed of memory.
+    Split,
+    /// `PLAIN`: Boolean columns.
+    Plain,
+}
+
+/// How a column of [`COLUMNS`] is stored.
+pub fn stored(column: &str) -> Stored {
+    match column {
+        "process" | "thread" | "seq" | "sample" | "time_ns" | "module" => Stored::Differences,
+        "store" => Stored::Plain,
+        _ => Stored::Split,
+    }
+}
+
 /// `manifest.json`. Unknown keys are ignored on reading, so that minor additions keep the version.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

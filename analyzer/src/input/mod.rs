@@ -4,6 +4,7 @@ mod parts;
 mod plain;
 mod quiet;
 mod spill;
+mod steps;
 pub mod weights;
 
 pub use parts::ColumnSet;

@@ -5,6 +5,7 @@
 //! decoder is an error of that row group alone.
 
 use super::quiet::quietly;
+use super::steps::Steps;
 use super::{TraceError, plain};
 use crate::code::{CLASS_STORE, CodeMap};
 use crate::engine::Source;
@@ -18,7 +19,7 @@ use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
 use polars_parquet::read::{BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
 use rayon::prelude::*;
-use std::io::Cursor;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,7 +143,7 @@ fn open(path: &Path) -> Result<Part, String> {
     // could fault, as for every program that maps its input.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
     let bytes = Buffer::from_owner(map);
-    let metadata = quietly(|| read_metadata(&mut Cursor::new(&bytes[..])))
+    let metadata = quietly(|| read_metadata(&mut io::Cursor::new(&bytes[..])))
         .and_then(|r| r.map_err(|e| e.to_string()))
         .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
     let schema = quietly(|| infer_schema(&metadata)).and_then(|r| r.map_err(|e| e.to_string()))?;
@@ -178,12 +179,12 @@ impl Piece {
     fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
         let rows = self.rows();
         Ok(Decoded {
-            process: self.numbers("process")?,
-            thread: self.numbers("thread")?,
-            seq: self.numbers("seq")?,
-            sample: self.numbers("sample")?,
+            process: self.steps::<u32>("process")?,
+            thread: self.steps::<u32>("thread")?,
+            seq: self.steps::<u64>("seq")?,
+            sample: self.steps::<u32>("sample")?,
             time: if columns.time { self.numbers("time_ns")? } else { Buffer::new() },
-            module: self.numbers("module")?,
+            module: self.steps::<u16>("module")?,
             site: self.numbers("site")?,
             address: self.numbers("address")?,
             size: self.numbers("size")?,
@@ -210,7 +211,7 @@ impl Piece {
     fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
         let field = self.part.fields.iter().find(|f| f.name.as_str() == name).ok_or_else(|| format!("column {name:?} is missing"))?;
         let (column, bytes) = self.column(name)?;
-        let pages = PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX);
+        let pages = PageReader::new(io::Cursor::new(bytes), column, Vec::new(), usize::MAX);
         let pages = BasicDecompressor::new(pages, Vec::new());
         let kind = &column.descriptor().descriptor.primitive_type;
         let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None).map_err(|e| format!("column {name:?}: {e}"))?;
@@ -240,6 +241,15 @@ impl Piece {
         })
     }
 
+    /// A column that mostly stays the same or advances evenly.
+    fn steps<T: NativeType + plain::Number>(&self, name: &str) -> Result<Steps, String> {
+        let (column, bytes) = self.column(name)?;
+        match plain::steps::<T>(bytes, column, self.rows()) {
+            Some(steps) => Ok(steps),
+            None => Ok(Steps::of(self.numbers::<T>(name)?.iter().map(|&v| v.into()))),
+        }
+    }
+
     /// A Boolean column; `None` if no bit is set.
     fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
         let arrays = self.arrays(name)?;
@@ -254,12 +264,12 @@ impl Piece {
 
 /// The columns of a row group, all of one length.
 pub(crate) struct Decoded {
-    process: Buffer<u32>,
-    thread: Buffer<u32>,
-    seq: Buffer<u64>,
-    sample: Buffer<u32>,
+    process: Steps,
+    thread: Steps,
+    seq: Steps,
+    sample: Steps,
     time: Buffer<u64>,
-    module: Buffer<u16>,
+    module: Steps,
     site: Buffer<u32>,
     address: Buffer<u64>,
     size: Buffer<u32>,
@@ -275,12 +285,12 @@ impl Decoded {
     pub(crate) fn from_rows(process: u32, thread: u32, rows: RowBatch) -> Decoded {
         let length = rows.len();
         Decoded {
-            process: vec![process; length].into(),
-            thread: vec![thread; length].into(),
-            seq: rows.seq.into(),
-            sample: rows.sample.into(),
+            process: Steps::constant(process.into(), length),
+            thread: Steps::constant(thread.into(), length),
+            seq: Steps::of(rows.seq.iter().copied()),
+            sample: Steps::of(rows.sample.iter().map(|&s| s.into())),
             time: rows.time_ns.into(),
-            module: rows.module.into(),
+            module: Steps::of(rows.module.iter().map(|&m| m.into())),
             site: rows.site.into(),
             address: rows.address.into(),
             size: rows.size.into(),
@@ -347,64 +357,93 @@ impl Decoded {
 
     /// Load instructions, numbered over all modules.
     fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
-        let module = &self.module[..self.rows];
         // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
-        if code.modules() == 1 && module.iter().fold(0, |all, &m| all | m) == 0 {
+        if code.modules() == 1 && self.module.runs().all(|(module, _)| module == 0) {
             return self.site.clone();
         }
-        module.iter().zip(&self.site[..self.rows]).map(|(&m, &s)| code.site(m, s)).collect::<Vec<_>>().into()
+        let mut rest = &self.site[..self.rows];
+        let mut all = Vec::with_capacity(self.rows);
+        for (module, rows) in self.module.runs() {
+            let (sites, behind) = rest.split_at(rows.min(rest.len()));
+            all.extend(sites.iter().map(|&site| code.site(module as u16, site)));
+            rest = behind;
+        }
+        all.into()
     }
 
     fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<u32> {
-        let (module, site, class) = (&self.module[..self.rows], &self.site[..self.rows], &self.class[..self.rows]);
-        let (mut no_module, mut no_site, mut no_class) = (0, 0, 0);
-        let group = (0..self.rows)
-            .map(|i| {
-                let (piece, module_known, site_known) = code.piece_of(module[i], site[i]);
-                no_module += u64::from(!module_known);
-                no_site += u64::from(module_known && !site_known);
-                no_class += u64::from(class[i] > 2);
-                piece * 4 + u32::from(class[i].min(2))
-            })
-            .collect();
-        (chunk.unknown_module, chunk.unknown_site, chunk.unknown_class) = (no_module, no_site, no_class);
-        group
+        let mut rest = (&self.site[..self.rows], &self.class[..self.rows]);
+        let mut all = Vec::with_capacity(self.rows);
+        for (module, rows) in self.module.runs() {
+            let ((sites, other_sites), (classes, other_classes)) = (rest.0.split_at(rows.min(rest.0.len())), rest.1.split_at(rows.min(rest.1.len())));
+            let (pieces, unknown, known) = code.pieces_of(module as u16);
+            let mut no_site = 0;
+            all.extend(sites.iter().zip(classes).map(|(&site, &class)| {
+                let piece = pieces.get(site as usize);
+                no_site += u64::from(piece.is_none());
+                piece.unwrap_or(&unknown) * 4 + u32::from(class.min(2))
+            }));
+            chunk.unknown_class += classes.iter().map(|&class| u64::from(class > 2)).sum::<u64>();
+            *if known { &mut chunk.unknown_site } else { &mut chunk.unknown_module } += no_site;
+            rest = (other_sites, other_classes);
+        }
+        all
     }
 
     fn runs(&self, out_of_order: &mut u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        let (process, thread, sample, seq) = (&self.process[..self.rows], &self.thread[..self.rows], &self.sample[..self.rows], &self.seq[..self.rows]);
         let time = |i: usize| self.time.get(i).copied().unwrap_or(0);
+        let mut seq = self.seq.reader();
+        let mut columns = [Cursor::new(&self.process), Cursor::new(&self.thread), Cursor::new(&self.sample)];
         let mut start = 0;
         while start < self.rows {
-            let mut end = start + 1;
-            let mut disorder = 0u64;
-            while end < self.rows && process[end] == process[start] && thread[end] == thread[start] && sample[end] == sample[start] {
-                disorder += u64::from(seq[end] <= seq[end - 1]);
-                end += 1;
-            }
-            *out_of_order += disorder;
+            let end = columns.iter_mut().map(|c| c.end_of_run(start)).min().unwrap_or(self.rows).min(self.rows);
+            let [process, thread, sample] = [0, 1, 2].map(|c: usize| columns[c].value as u32);
+            let stretch = seq.next(end - start);
+            *out_of_order += stretch.falls;
             if let Some(last) = runs.last()
-                && (last.process, last.thread) == (process[start], thread[start])
-                && seq[start] <= last.last_seq
+                && (last.process, last.thread) == (process, thread)
+                && stretch.first <= last.last_seq
             {
                 *out_of_order += 1;
             }
             runs.push(Run {
-                process: process[start],
-                thread: thread[start],
-                sample: sample[start],
+                process,
+                thread,
+                sample,
                 bucket: 0,
                 column: 0,
                 loads: start..end,
                 stores: 0..0,
-                first_seq: seq[start],
-                last_seq: seq[end - 1],
+                first_seq: stretch.first,
+                last_seq: stretch.last,
                 first_time: time(start),
                 last_time: time(end - 1),
             });
             start = end;
         }
         runs
+    }
+}
+
+/// The run of equal values of a column that a row is in.
+struct Cursor<R> {
+    runs: R,
+    value: u64,
+    end: usize,
+}
+
+impl<'a> Cursor<Box<dyn Iterator<Item = (u64, usize)> + 'a>> {
+    fn new(column: &'a Steps) -> Self {
+        Cursor { runs: Box::new(column.runs()), value: 0, end: 0 }
+    }
+
+    /// Where the run of `row` ends; rows ascend.
+    fn end_of_run(&mut self, row: usize) -> usize {
+        while self.end <= row {
+            let Some((value, rows)) = self.runs.next() else { return usize::MAX };
+            (self.value, self.end) = (value, self.end + rows);
+        }
+        self.end
     }
 }

@@ -1,41 +1,97 @@
-//! Columns as the recorder writes them (plain values, none missing), decompressed straight into arrays.
+//! Columns as the recorder writes them (whole values or split into their bytes, none missing), decompressed straight into arrays.
 //!
 //! The general decoder would decompress each page to a buffer, collect its values in a growing array and convert that one. Pages come
 //! from outside: what their headers say is checked before memory is taken for it.
 
+use super::steps::{Steps, differences};
 use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
-use polars_parquet::parquet::page::{CompressedPage, DataPageHeader, FormatEncoding};
+use polars_parquet::parquet::page::{CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding};
 use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
 use std::io::Cursor;
 
 /// A number of a column.
-pub(super) trait Number: Copy + Default {
+pub(super) trait Number: Copy + Default + Into<u64> {
     /// How files store it.
     const STORED: PhysicalType;
     /// Bytes of that.
     const BYTES: usize;
+    /// All bits of it.
+    const MASK: u64;
     /// From its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
+    /// From the bytes of all of them by rank, which are as many as `to` has room for.
+    fn join(split: &[u8], to: &mut [Self]);
 }
 
 macro_rules! number {
-    ($($type:ty, $stored:ident, $bytes:literal);*) => {$(
+    ($($type:ident, $stored:ident, $bytes:literal);*) => {$(
         impl Number for $type {
             const STORED: PhysicalType = PhysicalType::$stored;
             const BYTES: usize = $bytes;
+            const MASK: u64 = $type::MAX as u64;
             #[inline(always)]
             fn from_file(bytes: &[u8]) -> $type {
                 // The lowest bytes: smaller numbers are stored as 32 bits.
                 <$type>::from_le_bytes(std::array::from_fn(|i| bytes[i]))
+            }
+            fn join(split: &[u8], to: &mut [$type]) {
+                join::$type(split, to)
             }
         }
     )*};
 }
 number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
 
-/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder, which also knows how to complain.
-pub(super) fn numbers<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Vec<T>> {
+/// Numbers from their bytes by rank: of n numbers, the lowest bytes are the first n.
+mod join {
+    pub(super) fn u8(split: &[u8], to: &mut [u8]) {
+        to.copy_from_slice(&split[..to.len()]);
+    }
+
+    pub(super) fn u16(split: &[u8], to: &mut [u16]) {
+        let (low, high) = split.split_at(to.len());
+        to.iter_mut().zip(low).zip(high).for_each(|((to, &a), &b)| *to = u16::from_le_bytes([a, b]));
+    }
+
+    pub(super) fn u32(split: &[u8], to: &mut [u32]) {
+        let n = to.len();
+        let bytes = |rank: usize| &split[rank * n..][..n];
+        let rest = bytes(1).iter().zip(bytes(2)).zip(bytes(3));
+        to.iter_mut().zip(bytes(0)).zip(rest).for_each(|((to, &a), ((&b, &c), &d))| *to = u32::from_le_bytes([a, b, c, d]));
+    }
+
+    pub(super) fn u64(split: &[u8], to: &mut [u64]) {
+        let n = to.len();
+        let whole = n / 8 * 8;
+        for at in (0..whole).step_by(8) {
+            let mut square: [u64; 8] = std::array::from_fn(|rank| u64::from_le_bytes(std::array::from_fn(|i| split[rank * n + at + i])));
+            transpose(&mut square);
+            to[at..at + 8].copy_from_slice(&square);
+        }
+        for at in whole..n {
+            to[at] = u64::from_le_bytes(std::array::from_fn(|rank| split[rank * n + at]));
+        }
+    }
+
+    /// Swaps rows and columns of eight by eight bytes: blocks of four, then of two, then single ones across the diagonal.
+    #[inline(always)]
+    fn transpose(square: &mut [u64; 8]) {
+        for (side, mask) in [(4, 0xffff_ffff), (2, 0xffff_0000_ffff), (1, 0xff_00ff_00ff_00ffu64)] {
+            let shift = 8 * side as u32;
+            for row in (0..8).filter(|row| row & side == 0) {
+                let (upper, lower) = (square[row], square[row + side]);
+                let swap = (upper >> shift ^ lower) & mask;
+                square[row] = upper ^ swap << shift;
+                square[row + side] = lower ^ swap;
+            }
+        }
+    }
+}
+
+/// The pages of a column chunk and their encodings, which are some of these; `None` if it is to be left to the general decoder, which also
+/// knows how to complain.
+fn pages<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize, encodings: &[FormatEncoding]) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
     let descriptor = &column.descriptor().descriptor;
     if descriptor.max_def_level != 0 || descriptor.max_rep_level != 0 || descriptor.primitive_type.physical_type != T::STORED {
         return None;
@@ -44,37 +100,100 @@ pub(super) fn numbers<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata
     let mut values = 0usize;
     for page in PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX) {
         let Ok(CompressedPage::Data(page)) = page else { return None };
-        let plain = matches!(page.header(), DataPageHeader::V1(header) if header.encoding == FormatEncoding::PLAIN);
+        let DataPageHeader::V1(header) = page.header() else { return None };
+        let encoding = header.encoding;
         // No codec packs a byte into less than 1/256, but for zeros of zstd, which the general decoder may have.
         let possible = page.uncompressed_size() <= page.compressed_size().saturating_mul(256).saturating_add(64);
-        if !plain || !possible || page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size()) {
+        if !possible || !encodings.contains(&encoding) {
             return None;
         }
         values = values.checked_add(page.num_values())?;
-        pages.push(page);
+        pages.push((page, encoding));
     }
-    if values != rows {
-        return None;
+    (values == rows).then_some(pages)
+}
+
+/// Unpacks pages one by one.
+struct Unpacker {
+    context: DecompressionContext,
+    buffer: Vec<u8>,
+}
+
+impl Unpacker {
+    fn new() -> Unpacker {
+        Unpacker { context: DecompressionContext::Unset, buffer: Vec::new() }
     }
-    let mut all = vec![T::default(); rows];
-    let mut to = all.as_mut_slice();
-    let (mut context, mut buffer) = (DecompressionContext::Unset, Vec::new());
-    for mut page in pages {
-        let (part, rest) = to.split_at_mut(page.num_values());
+
+    fn unpack<'a>(&'a mut self, page: &'a mut CompressedDataPage) -> Option<&'a [u8]> {
         let (size, compression) = (page.uncompressed_size(), page.compression());
         let stored: &[u8] = page.slice_mut();
-        let plain = if compression == Compression::Uncompressed {
-            stored
-        } else {
-            buffer.resize(size, 0);
-            decompress(compression, stored, &mut buffer, &mut context).ok()?;
-            &buffer
-        };
-        if plain.len() != size {
-            return None;
+        if compression == Compression::Uncompressed {
+            return Some(stored).filter(|s| s.len() == size);
         }
-        part.iter_mut().zip(plain.chunks_exact(T::BYTES)).for_each(|(value, bytes)| *value = T::from_file(bytes));
-        to = rest;
+        self.buffer.resize(size, 0);
+        decompress(compression, stored, &mut self.buffer, &mut self.context).ok()?;
+        Some(&self.buffer)
     }
-    Some(all)
+}
+
+/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
+pub(super) fn numbers<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Vec<T>> {
+    let pages = pages::<T>(bytes, column, rows, &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT])?;
+    if pages.iter().any(|(page, _)| page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size())) {
+        return None;
+    }
+    let mut all: Vec<T> = Vec::with_capacity(rows);
+    let mut unpacker = Unpacker::new();
+    for (mut page, encoding) in pages {
+        let plain = unpacker.unpack(&mut page)?;
+        if encoding == FormatEncoding::PLAIN {
+            all.extend(plain.chunks_exact(T::BYTES).map(T::from_file));
+        } else {
+            let from = all.len();
+            all.resize(from + plain.len() / T::BYTES, T::default());
+            T::join(plain, &mut all[from..]);
+        }
+    }
+    (all.len() == rows).then_some(all)
+}
+
+/// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
+pub(super) fn steps<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Steps> {
+    let mut steps = Steps::default();
+    let mut unpacker = Unpacker::new();
+    for (mut page, _) in pages::<T>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])? {
+        let values = page.num_values();
+        differences::<T>(unpacker.unpack(&mut page)?, values, &mut steps)?;
+    }
+    (steps.rows() == rows).then_some(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_by_rank_are_joined() {
+        let mut state = 3u64;
+        for n in [0usize, 1, 7, 8, 9, 64, 1001] {
+            let numbers: Vec<u64> = (0..n)
+                .map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    state ^ state >> 31
+                })
+                .collect();
+            let split = |bytes: usize| -> Vec<u8> { (0..bytes).flat_map(|rank| numbers.iter().map(move |v| (v >> (8 * rank)) as u8)).collect() };
+            macro_rules! check {
+                ($type:ty, $bytes:literal) => {
+                    let mut found = vec![0; n];
+                    <$type>::join(&split($bytes), &mut found);
+                    assert_eq!(found, numbers.iter().map(|&v| v as $type).collect::<Vec<_>>());
+                };
+            }
+            check!(u8, 4);
+            check!(u16, 4);
+            check!(u32, 4);
+            check!(u64, 8);
+        }
+    }
 }

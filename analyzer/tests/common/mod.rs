@@ -4,10 +4,11 @@
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, Sidecar, Site};
-use mgz_annotations_schema::trace::{self, Manifest, Module};
+use mgz_annotations_schema::trace::{self, Manifest, Module, Stored};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,6 +38,20 @@ pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
 /// Writes one part as the recorder does.
 pub fn write_plain_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
     write_part_as(path, rows, row_group, WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false));
+}
+
+/// As the recorder does.
+pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
+    let mut properties = WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false).set_data_page_size_limit(1 << 18).set_write_batch_size(1 << 14);
+    for (name, _) in trace::COLUMNS {
+        let encoding = match trace::stored(name) {
+            Stored::Differences => Encoding::DELTA_BINARY_PACKED,
+            Stored::Split => Encoding::BYTE_STREAM_SPLIT,
+            Stored::Plain => Encoding::PLAIN,
+        };
+        properties = properties.set_column_encoding(ColumnPath::from(name), encoding);
+    }
+    write_part_as(path, rows, row_group, properties);
 }
 
 fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: WriterPropertiesBuilder) {

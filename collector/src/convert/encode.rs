@@ -4,7 +4,7 @@ use super::expand::{Group, Pool, Source};
 use super::{ConvertError, Options, Outcome, io};
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
-use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION};
+use mgz_annotations_schema::trace::{COLUMNS, Stored, TRACE_FORMAT, TRACE_VERSION, stored};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression as Codec, Encoding, ZstdLevel};
 use parquet::column::writer::{ColumnCloseResult, ColumnWriter, get_column_writer};
@@ -50,14 +50,14 @@ fn properties(compression: Compression) -> Result<WriterProperties, ConvertError
         Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3)?),
         Compression::None => Codec::UNCOMPRESSED,
     };
-    // Plain columns: dictionaries cost hashing on writing and indirection on reading.
+    // No dictionaries: they cost hashing on writing and indirection on reading.
     let mut builder = WriterProperties::builder()
         .set_compression(codec)
         .set_dictionary_enabled(false)
-        .set_encoding(Encoding::PLAIN)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
-        .set_data_page_size_limit(1 << 20)
+        // What a page is unpacked to stays in the cache.
+        .set_data_page_size_limit(1 << 18)
         .set_write_batch_size(1 << 14)
         .set_key_value_metadata(Some(vec![
             KeyValue::new("format".into(), TRACE_FORMAT.to_owned()),
@@ -67,9 +67,13 @@ fn properties(compression: Compression) -> Result<WriterProperties, ConvertError
     for name in ["process", "thread", "sample"] {
         builder = builder.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
     }
-    // These advance by one or by small steps: packed differences are a few bits a row.
-    for name in ["seq", "time_ns"] {
-        builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+    for (name, _) in COLUMNS {
+        let encoding = match stored(name) {
+            Stored::Differences => Encoding::DELTA_BINARY_PACKED,
+            Stored::Split => Encoding::BYTE_STREAM_SPLIT,
+            Stored::Plain => Encoding::PLAIN,
+        };
+        builder = builder.set_column_encoding(ColumnPath::from(name), encoding);
     }
     Ok(builder.build())
 }
