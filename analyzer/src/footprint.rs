@@ -6,12 +6,14 @@
 //! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
 //! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
 //!
-//! Method. Each touch of a line is a short record that is appended to one of some [`partitions`](partition) by its page: nothing is
-//! looked up, and nothing depends on what the data is. When a partition has as many new records as it has entries, they are merged
+//! Method. Touches are first joined in a small table that stays in the cache, in which a key has one place ([`front`]). What has to make room there for
+//! another key is appended to one of some [`partitions`](partition) by its page: nothing is
+//! looked up, and nothing depends on what the data is. When a partition has half as many new entries as it has old ones, they are merged
 //! into these, with a table that is in the cache while that lasts. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file.
 
+mod front;
 mod partition;
 mod set;
 
@@ -19,7 +21,8 @@ pub use partition::Budget;
 pub use set::FootprintSet;
 
 use crate::rows::Rows;
-use partition::{Partitions, Touch};
+use front::Front;
+use partition::Partitions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -100,10 +103,10 @@ fn pack(line: u64, owner: u32) -> u64 {
     line << OWNER_BITS | u64::from(owner)
 }
 
-/// Whether a line and an owner fit into a packed key.
+/// Whether a line and an owner fit into a packed key, which is then not `u64::MAX`.
 #[inline(always)]
 fn fits(line: u64, owner: u32) -> bool {
-    line >> (64 - OWNER_BITS) == 0 && owner >> OWNER_BITS == 0
+    line >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
 }
 
 /// Counts of one group.
@@ -115,8 +118,15 @@ pub struct GroupCount {
     pub implied: u64,
 }
 
+/// What is known after an access to one line: first byte (below 64), number of bytes (at least one), whether it started there.
+#[inline(always)]
+fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
+    Maps { seen: u64::from(starts) << offset, twice: 0, bytes: (u64::MAX >> (64 - bytes)) << offset }
+}
+
 /// The table.
 pub struct Footprints {
+    front: Front,
     partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
@@ -136,7 +146,7 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints { partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new() }
+        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new() }
     }
 
     /// Adds rows of one address space.
@@ -146,13 +156,25 @@ impl Footprints {
             self.owner_of.resize(space + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
+        let mut from = 0;
+        while from < rows.len() {
+            let to = (from + front::TOGETHER).min(rows.len());
+            self.add_some(&rows.slice(from..to), &mut owner_of, space as u32);
+            from = to;
+        }
+        self.owner_of[space] = owner_of;
+    }
+
+    /// Adds as many rows as the front table has room for.
+    #[inline(always)]
+    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
         let len = rows.len();
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
         for i in 0..len {
             let group = group[i] as usize;
             let owner = match owner_of.get(group) {
                 Some(&owner) if owner != NOBODY => owner,
-                _ => self.new_owner(&mut owner_of, group as u32, space as u32),
+                _ => self.new_owner(owner_of, group as u32, space),
             };
             let count = &mut self.counts[group];
             count.rows += 1;
@@ -160,12 +182,17 @@ impl Footprints {
             let (at, bytes) = (address[i], size[i].max(1));
             let offset = (at % 64) as u32;
             let inside = (64 - offset).min(bytes);
-            self.touch(at / 64, owner, Touch::new(offset, inside, true));
+            let (line, maps) = (at / 64, touch(offset, inside, true));
+            if fits(line, owner) {
+                self.front.add(pack(line, owner), maps);
+            } else {
+                self.touch_odd(line, owner, maps);
+            }
             if bytes > inside {
                 self.tail(at, bytes, owner);
             }
         }
-        self.owner_of[space] = owner_of;
+        self.front.drain(&mut self.partitions);
     }
 
     /// Gives a group in an address space its number, and the group its counts.
@@ -190,23 +217,25 @@ impl Footprints {
         let end = at.saturating_add(u64::from(bytes) - 1);
         for line in at / 64 + 1..=end / 64 {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
-            self.touch(line, owner, Touch::new(0, inside as u32, false));
-        }
-    }
-
-    #[inline(always)]
-    fn touch(&mut self, line: u64, owner: u32, touch: Touch) {
-        if fits(line, owner) {
-            self.partitions.push(pack(line, owner), touch);
-        } else {
-            self.touch_odd(line, owner, touch);
+            let maps = touch(0, inside as u32, false);
+            if fits(line, owner) {
+                // Rows have room in the front table, what they touch behind their first line has not.
+                self.partitions.push(Place { key: pack(line, owner), maps });
+            } else {
+                self.touch_odd(line, owner, maps);
+            }
         }
     }
 
     #[cold]
-    fn touch_odd(&mut self, line: u64, owner: u32, touch: Touch) {
+    fn touch_odd(&mut self, line: u64, owner: u32, maps: Maps) {
         let (group, space) = self.owners[owner as usize];
-        self.odd.entry(Key { space, line, group }).or_default().merge(&touch.maps());
+        self.odd.entry(Key { space, line, group }).or_default().merge(&maps);
+    }
+
+    /// All entries are in partitions.
+    fn settle(&mut self) {
+        self.front.flush(&mut self.partitions);
     }
 
     /// Counts by group; groups behind the end have none.

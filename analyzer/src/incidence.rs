@@ -19,10 +19,10 @@ const PAGE: u32 = 12;
 pub struct Mark {
     /// Start address.
     pub address: u64,
-    /// See [`crate::code`].
-    pub group: u32,
     /// Sample.
     pub sample: u32,
+    /// See [`crate::code`].
+    pub group: u32,
 }
 
 /// The marks.
@@ -100,7 +100,7 @@ impl Incidence {
     fn sort(&mut self) {
         use rayon::prelude::*;
         for marks in &mut self.spaces {
-            if !sort_packed(marks) {
+            if !marks.is_sorted() && !sort_packed(marks) {
                 marks.par_sort_unstable();
             }
             marks.dedup();
@@ -108,7 +108,7 @@ impl Incidence {
         self.used = self.spaces.iter().map(Vec::len).sum();
     }
 
-    /// All marks of several, each once, sorted by address, group, sample in each address space.
+    /// All marks of several, each once, sorted by address, sample, group in each address space.
     pub fn fold(parts: Vec<Incidence>) -> Incidence {
         let level = parts.iter().map(|p| p.level).max().unwrap_or(0);
         let mut all = Incidence { level, ..Incidence::default() };
@@ -152,8 +152,9 @@ impl Incidence {
 
     /// Marks that were stored before.
     pub fn from_parts(spaces: Vec<Vec<Mark>>, level: u32) -> Incidence {
-        let used = spaces.iter().map(Vec::len).sum();
-        Incidence { spaces, level, used, ..Incidence::default() }
+        let mut all = Incidence { spaces, level, ..Incidence::default() };
+        all.sort();
+        all
     }
 }
 
@@ -168,13 +169,13 @@ fn sort_packed(marks: &mut [Mark]) -> bool {
         return false;
     }
     let low = of_group + of_sample;
-    let mut packed: Vec<u64> = marks.iter().map(|m| ((m.address - least).checked_shl(low).unwrap_or(0)) | u64::from(m.group) << of_sample | u64::from(m.sample)).collect();
+    let mut packed: Vec<u64> = marks.iter().map(|m| ((m.address - least).checked_shl(low).unwrap_or(0)) | u64::from(m.sample) << of_group | u64::from(m.group)).collect();
     packed.par_sort_unstable();
     for (mark, p) in marks.iter_mut().zip(packed) {
         *mark = Mark {
             address: least + p.checked_shr(low).unwrap_or(0),
-            group: (p >> of_sample & ((1 << of_group) - 1)) as u32,
-            sample: (p & ((1 << of_sample) - 1)) as u32,
+            sample: (p >> of_group & ((1 << of_sample) - 1)) as u32,
+            group: (p & ((1 << of_group) - 1)) as u32,
         };
     }
     true

@@ -3,7 +3,9 @@
 use super::footprint::{Stratum, strata, together};
 use super::{Block, Design, Estimate};
 use crate::incidence::{Incidence, Mark};
+use crate::mix::Mixed;
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// Number of a block in an address space: blocks of different spaces never share one for addresses below 2^56.
@@ -25,27 +27,6 @@ struct Seen {
     irregular: bool,
 }
 
-/// Puts sightings in the order of blocks and samples, each once. Marks come in the order of addresses, so that mostly
-/// only the samples of one block have to be sorted.
-fn settle(list: &mut Vec<Seen>) {
-    if list.is_sorted_by_key(|s| s.number) {
-        list.chunk_by_mut(|a, b| a.number == b.number).filter(|same| same.len() > 1).for_each(<[Seen]>::sort_unstable);
-    } else {
-        list.par_sort_unstable();
-    }
-    list.dedup_by(|later, kept| {
-        let same = (later.number, later.sample) == (kept.number, kept.sample);
-        kept.irregular |= same && later.irregular;
-        same
-    });
-}
-
-/// The block that all of these sightings are of.
-fn block(same: &[Seen]) -> Block {
-    let second = same.get(1).map_or(0, |s| s.sample);
-    Block { number: same[0].number, samples: same.len() as u32, first: [same[0].sample, second], irregular: same.iter().any(|s| s.irregular) }
-}
-
 /// An address that a target has seen in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sighting {
@@ -59,33 +40,86 @@ struct Sighting {
 const STRIDED: u32 = 1 << 1;
 const IRREGULAR: u32 = 1 << 2;
 
-/// Puts sightings whose numbers ascend in the order of samples as well, each once.
-fn settle_classes(list: &mut Vec<Sighting>) {
-    list.chunk_by_mut(|a, b| a.number == b.number).filter(|same| same.len() > 1).for_each(<[Sighting]>::sort_unstable);
-    list.dedup_by(|later, kept| {
-        let same = (later.number, later.sample) == (kept.number, kept.sample);
-        kept.classes |= if same { later.classes } else { 0 };
-        same
-    });
+/// The distinct samples of one block after the other, without sorting: remembers for each sample the last block that it was seen with.
+#[derive(Clone)]
+struct Distinct {
+    /// By sample, as far as they are numbered without large holes.
+    dense: Vec<u32>,
+    sparse: HashMap<u32, u32, Mixed>,
+    turn: u32,
 }
 
-/// The blocks of the sightings with one of `classes`.
-fn blocks(list: &[Sighting], classes: u32) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    for one in list.iter().filter(|s| s.classes & classes != 0) {
-        let irregular = one.classes & classes & IRREGULAR != 0;
-        match blocks.last_mut().filter(|b| b.number == one.number) {
-            Some(block) => {
+impl Distinct {
+    fn new(incidence: &Incidence) -> Distinct {
+        let marks: usize = incidence.spaces().iter().map(Vec::len).sum();
+        Distinct { dense: vec![0; (incidence.samples_end() as usize).min(marks * 4 + 1024)], sparse: HashMap::default(), turn: 0 }
+    }
+
+    /// The next block.
+    fn begin(&mut self) {
+        // There are fewer blocks than marks, and fewer of these than numbers; should there be more, all is forgotten.
+        self.turn = self.turn.checked_add(1).unwrap_or_else(|| {
+            self.dense.fill(0);
+            self.sparse.clear();
+            1
+        });
+    }
+
+    /// Whether the block has not been seen in this sample yet.
+    #[inline(always)]
+    fn is_new(&mut self, sample: u32) -> bool {
+        let turn = self.turn;
+        match self.dense.get_mut(sample as usize) {
+            Some(met) => std::mem::replace(met, turn) != turn,
+            None => self.sparse.insert(sample, turn) != Some(turn),
+        }
+    }
+}
+
+/// Appends sightings of addresses to blocks; they come in the order of numbers and samples.
+#[inline(always)]
+fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bool) {
+    match blocks.last_mut().filter(|b| b.number == one.number) {
+        Some(block) => {
+            block.irregular |= irregular;
+            if *last != one.sample {
                 if block.samples == 1 {
                     block.first[1] = one.sample;
                 }
                 block.samples += 1;
-                block.irregular |= irregular;
             }
-            None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular }),
+        }
+        None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular }),
+    }
+    *last = one.sample;
+}
+
+/// What a target has seen of which its sightings, in the order of numbers and samples, are these.
+fn kinds(list: &[Sighting], distinct: &mut Distinct) -> Kinds {
+    let mut kinds = Kinds::default();
+    let mut last = [0; 3];
+    for one in list {
+        let irregular = one.classes & IRREGULAR != 0;
+        append(&mut kinds.all, &mut last[0], one, irregular);
+        if one.classes & STRIDED != 0 {
+            append(&mut kinds.strided, &mut last[1], one, false);
+        }
+        if irregular {
+            append(&mut kinds.irregular, &mut last[2], one, true);
         }
     }
-    blocks
+    for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
+        distinct.begin();
+        let (mut samples, mut first) = (0, [u32::MAX; 2]);
+        for one in same.iter().filter(|s| distinct.is_new(s.sample)) {
+            samples += 1;
+            first = [first[0].min(one.sample), first[1].min(one.sample.max(first[0]))];
+        }
+        let irregular = same.iter().any(|s| s.classes & IRREGULAR != 0);
+        let second = if samples > 1 { first[1] } else { 0 };
+        kinds.lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular });
+    }
+    kinds
 }
 
 /// What one target has seen. All lists are sorted by number.
@@ -122,18 +156,16 @@ impl Grouped {
                 }
             }
         }
-        // Marks come in the order of addresses, but for addresses that another space's number makes greater.
-        let kinds = seen.into_par_iter().map(|mut list| {
-            if !list.is_sorted_by_key(|s| s.number) {
-                list.par_sort_unstable();
-            }
-            settle_classes(&mut list);
-            let all = blocks(&list, u32::MAX);
-            let (strided, irregular) = (blocks(&list, STRIDED), blocks(&list, IRREGULAR));
-            list.iter_mut().for_each(|s| s.number = line_of(s.number));
-            settle_classes(&mut list);
-            Kinds { all, strided, irregular, lines: blocks(&list, u32::MAX) }
-        });
+        // Marks come in the order of addresses and samples, but for addresses that another space's number makes greater.
+        let kinds = seen.into_par_iter().map_init(
+            || Distinct::new(incidence),
+            |distinct, mut list| {
+                if !list.is_sorted_by_key(|s| s.number) {
+                    list.par_sort_unstable();
+                }
+                self::kinds(&list, distinct)
+            },
+        );
         Grouped { kinds: kinds.collect() }
     }
 
@@ -160,20 +192,46 @@ impl Blocks {
 
     /// The blocks of the marks that `wanted` chooses.
     pub fn chosen(incidence: &Incidence, shift: u32, wanted: impl Fn(&Mark) -> bool + Sync) -> Blocks {
-        let mut all: Vec<Seen> = Vec::new();
-        for (space, marks) in incidence.spaces().iter().enumerate() {
-            let seen = |m: &Mark| Seen { number: number(space, m.address, shift), sample: m.sample, irregular: m.group & 3 == 2 };
-            all.extend(marks.iter().filter(|m| wanted(m)).map(seen));
+        let seen = |space: usize, m: &Mark| Seen { number: number(space, m.address, shift), sample: m.sample, irregular: m.group & 3 == 2 };
+        let all = || incidence.spaces().iter().enumerate().flat_map(|(space, marks)| marks.iter().filter(|m| wanted(m)).map(move |m| seen(space, m)));
+        // Marks come in the order of addresses, but for addresses that another space's number makes greater.
+        if incidence.spaces().iter().flat_map(|marks| marks.last()).all(|m| m.address >> 56 == 0) {
+            return Blocks::collect(all(), Distinct::new(incidence));
         }
-        settle(&mut all);
-        let mut out = Blocks { blocks: Vec::new(), samples: all.iter().map(|a| a.sample).collect(), ends: Vec::new(), strata: OnceLock::new() };
-        let mut at = 0;
-        for same in all.chunk_by(|a, b| a.number == b.number) {
-            at += same.len();
-            out.blocks.push(block(same));
-            out.ends.push(at);
+        let mut all: Vec<Seen> = all().collect();
+        all.par_sort_unstable();
+        Blocks::collect(all.into_iter(), Distinct::new(incidence))
+    }
+
+    /// From sightings in the order of numbers.
+    fn collect(all: impl Iterator<Item = Seen>, mut distinct: Distinct) -> Blocks {
+        let mut out = Blocks { blocks: Vec::new(), samples: Vec::new(), ends: Vec::new(), strata: OnceLock::new() };
+        let mut block: Option<Block> = None;
+        for one in all {
+            if block.is_none_or(|b| b.number != one.number) {
+                out.close(block.take());
+                distinct.begin();
+            }
+            let block = block.get_or_insert(Block { number: one.number, samples: 0, first: [0; 2], irregular: false });
+            block.irregular |= one.irregular;
+            if distinct.is_new(one.sample) {
+                out.samples.push(one.sample);
+            }
         }
+        out.close(block);
         out
+    }
+
+    /// All samples of a block are known.
+    fn close(&mut self, block: Option<Block>) {
+        let Some(block) = block else { return };
+        let samples = &mut self.samples[self.ends.last().copied().unwrap_or(0)..];
+        if !samples.is_sorted() {
+            samples.sort_unstable();
+        }
+        let first = [samples[0], samples.get(1).copied().unwrap_or(0)];
+        self.blocks.push(Block { samples: samples.len() as u32, first, ..block });
+        self.ends.push(self.samples.len());
     }
 
     /// Their strata, divided once. All calls are for samples taken alike.

@@ -1,4 +1,4 @@
-//! Entries by page: touches are appended to partitions, merged now and then, and go to a file if memory is short.
+//! Entries by page: they are appended to partitions, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place};
 use crate::reuse::spread;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 128;
-/// Touches that are appended to a partition before they are merged, at least.
+/// Entries that are appended to a partition before they are merged, at least.
 const RUN: usize = 1 << 11;
 /// Entries with which there are partitions: less is all in the first.
 const LITTLE: usize = 1 << 12;
@@ -57,24 +57,6 @@ pub(super) fn partition_of(line: u64) -> usize {
     (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
 }
 
-/// What an access did to one line: first byte, number of bytes, whether it started there.
-#[derive(Clone, Copy)]
-pub(super) struct Touch(u32);
-
-impl Touch {
-    /// `offset` below 64, at least one byte.
-    #[inline(always)]
-    pub(super) fn new(offset: u32, bytes: u32, starts: bool) -> Touch {
-        Touch(offset | (bytes - 1) << 8 | u32::from(starts) << 16)
-    }
-
-    #[inline(always)]
-    pub(super) fn maps(self) -> Maps {
-        let (offset, more) = (self.0 & 63, self.0 >> 8 & 63);
-        Maps { seen: u64::from(self.0 >> 16) << offset, twice: 0, bytes: (u64::MAX >> (63 - more)) << offset }
-    }
-}
-
 /// Entries of one partition, each key once.
 #[derive(Clone, Debug)]
 pub(super) enum Run {
@@ -110,8 +92,8 @@ impl Run {
 
 #[derive(Default)]
 struct Partition {
-    /// Keys and touches that are not in `places` yet.
-    new: Vec<(u64, Touch)>,
+    /// What is not in `places` yet.
+    new: Vec<Place>,
     /// Each key once.
     places: Vec<Place>,
     runs: Vec<Run>,
@@ -143,7 +125,7 @@ impl Partition {
         let mut count = self.places.len();
         self.places.resize(count + self.new.len(), Place { key: 0, maps: Maps::default() });
         let places = &mut self.places[..];
-        for (key, touch) in self.new.drain(..) {
+        for Place { key, maps } in self.new.drain(..) {
             let mut at = home(key);
             loop {
                 let known = index[at];
@@ -153,7 +135,7 @@ impl Partition {
                 let place = &mut places[number as usize - 1];
                 place.key = select_unpredictable(is_new, key, place.key);
                 if place.key == key {
-                    place.maps.merge(&touch.maps());
+                    place.maps.merge(&maps);
                     count += usize::from(is_new);
                     break;
                 }
@@ -178,13 +160,13 @@ impl Partitions {
         Partitions { partitions: vec![Partition::default()], budget, held: 0, index: Index::default() }
     }
 
-    /// Appends a touch.
+    /// Appends an entry.
     #[inline(always)]
-    pub(super) fn push(&mut self, key: u64, touch: Touch) {
-        let number = if self.partitions.len() == PARTITIONS { partition_of(key >> OWNER_BITS) } else { 0 };
+    pub(super) fn push(&mut self, place: Place) {
+        let number = if self.partitions.len() == PARTITIONS { partition_of(place.key >> OWNER_BITS) } else { 0 };
         let partition = &mut self.partitions[number];
-        partition.new.push((key, touch));
-        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() {
+        partition.new.push(place);
+        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() / 2 {
             self.settle(number);
         }
     }
@@ -215,13 +197,13 @@ impl Partitions {
         self.partitions.resize_with(PARTITIONS, Partition::default);
         for Partition { new, places, runs } in all {
             places.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].places.push(p));
-            new.into_iter().for_each(|n| self.partitions[partition_of(n.0 >> OWNER_BITS)].new.push(n));
+            new.into_iter().for_each(|n| self.partitions[partition_of(n.key >> OWNER_BITS)].new.push(n));
             // A file is written with all partitions.
             debug_assert!(runs.is_empty());
         }
     }
 
-    /// Tells the budget how many entries there are. (Before they are merged there may be as many again.)
+    /// Tells the budget how many entries there are. (Before they are merged there may be half as many again.)
     fn account(&mut self) {
         let held: usize = self.partitions.iter().map(|p| p.places.len()).sum();
         if held >= self.held {

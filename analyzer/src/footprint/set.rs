@@ -58,7 +58,8 @@ pub struct FootprintSet {
 
 impl FootprintSet {
     /// From tables. Also gives the counts by group, of all tables together.
-    pub fn new(tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
+    pub fn new(mut tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
+        tables.iter_mut().for_each(Footprints::settle);
         let by_space = |&(group, space): &(u32, u32)| (space, group);
         let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
         owners.sort_unstable_by_key(by_space);
