@@ -160,7 +160,6 @@ impl Incidence {
 
 /// Sorts marks as single numbers, which is several times as fast, if the bits in which they differ fit into one. Whether they did.
 fn sort_packed(marks: &mut [Mark]) -> bool {
-    use rayon::prelude::*;
     let Some(least) = marks.iter().map(|m| m.address).min() else { return true };
     let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| (a | (m.address - least), g | m.group, s | m.sample));
     let bits = |any: u64| 64 - any.leading_zeros();
@@ -170,7 +169,7 @@ fn sort_packed(marks: &mut [Mark]) -> bool {
     }
     let low = of_group + of_sample;
     let mut packed: Vec<u64> = marks.iter().map(|m| ((m.address - least).checked_shl(low).unwrap_or(0)) | u64::from(m.sample) << of_group | u64::from(m.group)).collect();
-    packed.par_sort_unstable();
+    crate::radix::sort(&mut packed, |&p| p);
     for (mark, p) in marks.iter_mut().zip(packed) {
         *mark = Mark {
             address: least + p.checked_shr(low).unwrap_or(0),

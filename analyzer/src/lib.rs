@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod mix;
 pub mod objects;
 pub mod partial;
+mod radix;
 pub mod report;
 pub mod rows;
 pub mod strides;

@@ -23,6 +23,11 @@ use crate::short::{Counters, Plain, SLOTS, Short};
 const AHEAD: usize = 24;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
+/// Number of slots from which on they are counted in a level more: then at least so many, which stay in the first-level cache.
+const MORE_SLOTS: usize = 1 << 14;
+const MANY_SLOTS: usize = 1 << 17;
+/// In place of an index.
+const NOWHERE: usize = usize::MAX;
 /// Smallest number of table entries.
 const MIN_TABLE: usize = 2048;
 
@@ -70,6 +75,8 @@ pub struct ReuseEngine {
     /// Marks slots whose successor belongs to the same access. Empty as long as no access has straddled.
     joined: Vec<u64>,
     next_slot: u32,
+    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several blocks, or there is none.
+    last_at: usize,
     /// Number of the current access over the engine's life, from 1.
     tick: u64,
     begin: u64,
@@ -104,6 +111,7 @@ impl ReuseEngine {
             rank: Rank::new(MIN_SLOTS),
             joined: Vec::new(),
             next_slot: 0,
+            last_at: NOWHERE,
             tick: 1,
             begin: 1,
             cleared: 1,
@@ -118,6 +126,7 @@ impl ReuseEngine {
     pub fn begin(&mut self) {
         self.short.begin();
         self.begin = self.tick;
+        self.last_at = NOWHERE;
         if std::mem::replace(&mut self.is_short, true) {
             return;
         }
@@ -214,7 +223,9 @@ impl ReuseEngine {
             let first = address[i] >> self.shift;
             let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
             let row = self.tick - self.begin;
-            if first == last {
+            if first == last && self.again(first) {
+                sink.touch(row, first, tag[i], false, 0, 1);
+            } else if first == last {
                 let Told { first: is_first, distance, interval } = self.touch_one(first);
                 sink.touch(row, first, tag[i], is_first, distance.into(), interval);
             } else {
@@ -278,6 +289,19 @@ impl ReuseEngine {
         }
     }
 
+    /// Whether `block` is all that the access before has touched: then its slot stays the last one.
+    #[inline(always)]
+    fn again(&mut self, block: u64) -> bool {
+        let due = self.tick - self.swept >= self.horizon / 2;
+        match self.table.get_mut(self.last_at) {
+            Some(entry) if entry.block == block && !due => {
+                entry.tick = self.tick as u32;
+                true
+            }
+            _ => false,
+        }
+    }
+
     #[inline(always)]
     fn touch_one(&mut self, block: u64) -> Told {
         self.reserve(1);
@@ -304,6 +328,7 @@ impl ReuseEngine {
             self.set_joined(slot, false);
         }
         self.table[at] = Entry { block, slot, tick: self.tick as u32 };
+        self.last_at = at;
         told
     }
 
@@ -321,6 +346,7 @@ impl ReuseEngine {
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
         const PORTION: u64 = 1 << 16;
+        self.last_at = NOWHERE;
         let mut from = first;
         loop {
             let to = last.min(from.saturating_add(PORTION - 1));
@@ -398,6 +424,7 @@ impl ReuseEngine {
     fn compact(&mut self, n: usize) {
         let live = self.rank.live();
         let slots = (live as usize * 4).max(live as usize + 2 * n).max(MIN_SLOTS).next_power_of_two();
+        let slots = if slots > MORE_SLOTS { slots.max(MANY_SLOTS) } else { slots };
         let mut rank = Rank::new(slots);
         let mut joined = if self.joined.is_empty() { Vec::new() } else { vec![0u64; rank.capacity() / 64] };
         if !joined.is_empty() {

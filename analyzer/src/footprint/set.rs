@@ -4,41 +4,20 @@ use super::partition::{PARTITIONS, Run, partition_of};
 use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
+use crate::radix;
 use rayon::prelude::*;
 
 /// Entries below this are folded by one thread.
 const FEW: usize = 1 << 14;
 
-/// Bits of a key that are sorted by in one go.
-const DIGIT: u32 = 11;
-/// Below this, comparing is as fast as counting.
-const SHORT: usize = 1 << 9;
-
-/// Sorts places by key: by counting, over the bits in which keys differ.
+/// Sorts places by key, of which there are few bits beside them to be moved about.
 fn sort(places: &mut Vec<Place>) {
-    if places.len() < SHORT || places.len() > u32::MAX as usize {
+    if places.len() > u32::MAX as usize {
         return places.sort_unstable_by_key(|p| p.key);
     }
-    let first = places[0].key;
-    let mut differ = places.iter().fold(0, |any, p| any | (p.key ^ first));
-    let mut from: Vec<(u64, u32)> = places.iter().zip(0..).map(|(p, at)| (p.key, at)).collect();
-    let mut to = vec![(0, 0); from.len()];
-    while differ != 0 {
-        let low = differ.trailing_zeros();
-        let digit = |key: u64| (key >> low) as usize & ((1 << DIGIT) - 1);
-        let mut ends = [0u32; 1 << DIGIT];
-        from.iter().for_each(|f| ends[digit(f.0)] += 1);
-        let mut before = 0;
-        ends.iter_mut().for_each(|e| before += std::mem::replace(e, before));
-        for &one in &from {
-            let at = &mut ends[digit(one.0)];
-            to[*at as usize] = one;
-            *at += 1;
-        }
-        std::mem::swap(&mut from, &mut to);
-        differ = if low + DIGIT < 64 { differ >> (low + DIGIT) << (low + DIGIT) } else { 0 };
-    }
-    *places = from.iter().map(|&(_, at)| places[at as usize]).collect();
+    let mut order: Vec<(u64, u32)> = places.iter().zip(0..).map(|(p, at)| (p.key, at)).collect();
+    radix::sort(&mut order, |o| o.0);
+    *places = order.iter().map(|&(_, at)| places[at as usize]).collect();
 }
 
 /// The entries of several tables.
@@ -164,36 +143,5 @@ impl FootprintSet {
         let mut all: Vec<Entry> = (0..PARTITIONS).into_par_iter().flat_map_iter(|p| self.partition(p)).collect();
         all.par_sort_by_key(Entry::key);
         all
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::footprint::Maps;
-    use proptest::prelude::*;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(100))]
-
-        #[test]
-        fn counting_sorts_as_comparing_does(seed: u64, count in 0usize..4000, masks in prop::collection::vec(any::<u64>(), 1..4)) {
-            let mut state = seed;
-            let mask = masks.iter().fold(u64::MAX, |all, m| all & m);
-            let mut places: Vec<Place> = (0..count as u64)
-                .map(|i| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    Place { key: (state ^ state >> 31) & mask, maps: Maps { seen: i, ..Maps::default() } }
-                })
-                .collect();
-            let mut expected = places.clone();
-            expected.sort_by_key(|p| p.key);
-            sort(&mut places);
-            if count >= SHORT {
-                prop_assert_eq!(places, expected);
-            } else {
-                prop_assert!(places.iter().map(|p| p.key).eq(expected.iter().map(|p| p.key)));
-            }
-        }
     }
 }
