@@ -18,7 +18,7 @@
 //! bound. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), and the share of chance is
 //! uncertain; all go through the formula, strata add up in quadrature.
 //!
-//! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added
+//! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added, as a factor,
 //! in quadrature. Samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
 
 use crate::input::weights::UNIT;
@@ -44,7 +44,7 @@ pub struct Design {
     pub share: f64,
     /// Samples.
     pub samples: u64,
-    /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within this relative error (half of a 95 % interval).
+    /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within a factor of 1 + this (95 % interval).
     pub weights: Option<f64>,
 }
 
@@ -54,7 +54,7 @@ impl Design {
         Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, weights: None }
     }
 
-    /// With weights that are known to within a relative error.
+    /// With weights that are known to within a factor of 1 + `error`.
     pub fn weighted(self, error: Option<f64>) -> Design {
         Design { weights: error, ..self }
     }
@@ -154,8 +154,8 @@ pub fn executed(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], desig
         let by_touch = observed / (touches.max(1) * UNIT) as f64;
         let (value, lo, _) = jackknife(sums, samples, design.share, |s, part| Some(s.weighted as f64 / part * by_touch))?;
         // Of what samples were taken, and of what each stands for.
-        let half = (value - lo).hypot(value * error);
-        return (value > 0.0).then(|| Estimate { value, lo: (value - half).max(observed), hi: value + half });
+        let factor = 1.0 + ((value - lo) / value).hypot(error);
+        return (value > 0.0).then(|| Estimate { value, lo: (value / factor).max(observed), hi: value * factor });
     }
     let (value, lo, hi) = jackknife(sums, samples, design.share, |s, part| Some(s.touches as f64 / part))?;
     if value == 0.0 {
@@ -253,7 +253,7 @@ mod tests {
         let observed = 1000 * REPLICATES as u64;
         let total = executed(&sums, &samples, design, observed).unwrap();
         assert!((total.value - 200.0 * observed as f64).abs() < 1.0, "{total:?}");
-        assert!(total.lo < 0.8 * total.value && total.hi > 1.2 * total.value, "{total:?}");
+        assert!(total.lo < 0.84 * total.value && total.hi > 1.19 * total.value, "{total:?}");
         // Without weights, all stand for the same.
         let plain = executed(&sums, &samples, Design::new(200.0, 128), observed).unwrap();
         assert!(plain.hi - plain.value < 0.01 * plain.value, "{plain:?}");

@@ -9,6 +9,7 @@ use crate::report::Analysis;
 use crate::zoom::location::{CodePart, LocationZoom, Region};
 use crate::zoom::time::{Kind, Node, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use mgz_annotations_schema::trace::within;
 
 /// How tables look.
 #[derive(Clone, Copy, Debug)]
@@ -248,8 +249,8 @@ fn summary(analysis: &Analysis, out: &mut String) {
     line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
         (Some(n), _, _) => format!("{} loads, ρ {}", count(n), number(s.rho)),
         (None, Some(n), _) => {
-            let error = t.loads_executed_error.map_or(String::new(), |e| format!(" ± {:.0} %", 100.0 * e));
-            format!("≈ {}{error} loads (estimate), ρ {}", number(Some(n)), number(s.rho))
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
+            format!("≈ {} loads (estimate{error}), ρ {}", number(Some(n)), number(s.rho))
         }
         (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),

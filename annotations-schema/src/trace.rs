@@ -38,6 +38,15 @@ pub const COLUMNS: [(&str, &str); 13] = [
     ("implied_const", "u16"),
 ];
 
+/// How far off an estimate may be whose 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`) times its value, in words.
+pub fn within(error: f64) -> String {
+    match error {
+        ..0.01 => format!("±{:.1}%", 100.0 * error),
+        ..0.5 => format!("±{:.0}%", 100.0 * error),
+        _ => format!("within a factor of {:.1}", 1.0 + error),
+    }
+}
+
 /// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are small and cheap to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -116,6 +125,13 @@ pub struct Manifest {
     pub problems: Vec<String>,
 }
 
+impl Manifest {
+    /// Whether windows begin every so many loads, so that each stands for as many.
+    pub fn triggers_by_loads(&self) -> bool {
+        self.trigger.starts_with("loads")
+    }
+}
+
 /// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module` column.
 /// The same file loaded at the same address by several processes is one entry.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -178,7 +194,7 @@ pub struct Totals {
     pub loads_executed: Option<u64>,
     /// The same where it is only an estimate from the kept windows.
     pub loads_executed_estimate: Option<f64>,
-    /// `burst`: relative half-width of the 95 % interval of that estimate, as far as it comes from how fast the code runs.
+    /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code runs, reaches from 1 / (1 + this) to (1 + this) times its value.
     pub loads_executed_error: Option<f64>,
     /// `watch`: loads and stores executed, where the PMU counted them.
     pub accesses_executed: Option<u64>,

@@ -193,7 +193,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     }
     let begun = windows + count("busy") + count("no_room") + count("empty");
     let each = begun / windows;
-    if manifest.trigger.starts_with("loads") {
+    if manifest.triggers_by_loads() {
         // Which triggers hit instrumented code is chance, and threads end between two triggers.
         let chance = 1.96 * ((1.0 - begun / came.max(begun)) / begun).sqrt();
         return Some(PerWindow::Loads { loads: manifest.period as f64 * each, error: chance + manifest.threads.len() as f64 / begun });

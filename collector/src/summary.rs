@@ -1,6 +1,6 @@
 //! The line at the end: what was recorded, what was lost, how large it is.
 
-use mgz_annotations_schema::trace::Manifest;
+use mgz_annotations_schema::trace::{Manifest, within};
 use std::fmt::Write;
 
 /// A count for people: exact below 100,000, then three digits with k, M, G, T.
@@ -53,8 +53,8 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
         (None, Some(estimate)) if manifest.mode == "burst" => {
-            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", ±{:.*}%", usize::from(e < 0.01), 100.0 * e));
-            let basis = if manifest.trigger.starts_with("loads") { "by the number of triggers" } else { "by how fast the code of the windows runs" };
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
+            let basis = if manifest.triggers_by_loads() { "by the number of triggers" } else { "by how fast the code of the windows runs" };
             let _ = write!(line, "~{} loads executed ({basis}{error}), ", count(estimate));
         }
         // An import knows only how often a sample was taken.
