@@ -34,6 +34,8 @@ pub struct Incidence {
     level: u32,
     used: usize,
     limit: usize,
+    /// One more than the greatest sample, once marks are sorted.
+    end: u32,
 }
 
 impl Default for Incidence {
@@ -51,7 +53,7 @@ fn kept(address: u64, level: u32) -> bool {
 impl Incidence {
     /// No marks yet, and at most about `limit` later.
     pub fn new(limit: usize) -> Incidence {
-        Incidence { spaces: Vec::new(), front: Vec::new(), level: 0, used: 0, limit }
+        Incidence { spaces: Vec::new(), front: Vec::new(), level: 0, used: 0, limit, end: 0 }
     }
 
     /// Adds rows of one sample.
@@ -106,6 +108,7 @@ impl Incidence {
             marks.dedup();
         }
         self.used = self.spaces.iter().map(Vec::len).sum();
+        self.end = self.spaces.iter().flatten().map(|m| m.sample.saturating_add(1)).max().unwrap_or(0);
     }
 
     /// All marks of several, each once, sorted by address, sample, group in each address space.
@@ -145,9 +148,9 @@ impl Incidence {
         self.level
     }
 
-    /// One more than the greatest sample.
+    /// One more than the greatest sample at most, after [`Incidence::fold`].
     pub fn samples_end(&self) -> u32 {
-        self.spaces.iter().flatten().map(|m| m.sample.saturating_add(1)).max().unwrap_or(0)
+        self.end
     }
 
     /// Marks that were stored before.

@@ -208,7 +208,14 @@ pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut
     steps.push(value & T::MASK);
     while left > 0 {
         let least = zigzag(page)?;
-        for &width in take(page, parts)? {
+        let widths = take(page, parts)?;
+        if widths.iter().all(|&width| width == 0) {
+            let rows = block.min(left);
+            left -= rows;
+            even::<T>(&mut value, least, rows, steps);
+            continue;
+        }
+        for &width in widths {
             let packed = take(page, part / 8 * usize::from(width))?;
             let rows = part.min(left);
             left -= rows;
