@@ -1,22 +1,37 @@
-//! Reuse counts by block and group, for the location zoom.
+//! Reuse counts by unit of memory, group and object, for the location zoom and for objects.
+//!
+//! A *unit* is up to 64 blocks that follow one another: a page, unless regions may end at less or blocks are larger. Regions consist of whole units,
+//! so that there is one entry for a page where blocks would need 64; which of its blocks were touched is a map of bits.
 
-use crate::totals::GroupReuse;
+use crate::mix::Mixed;
 use crate::reuse::spread;
+use crate::totals::GroupReuse;
+use std::collections::HashMap;
 
 /// Entry without content.
 const FREE: u32 = u32::MAX;
+/// No owner yet.
+const NOBODY: u32 = u32::MAX;
 
-/// What one group did to one block.
+/// Log2 of the bytes of a unit: regions end at `stop` bytes or more, and there are at most 64 blocks in one.
+pub fn unit_shift(block_shift: u32, stop: u64) -> u32 {
+    let page = if stop.is_power_of_two() { stop.ilog2().min(12) } else { 12 };
+    page.min(block_shift + 6).max(block_shift)
+}
+
+/// What one group did to one unit.
 #[derive(Clone, Copy, Debug)]
-pub struct BlockEntry {
-    /// Address divided by the block size.
-    pub block: u64,
+pub struct UnitEntry {
+    /// Address divided by the bytes of a unit.
+    pub unit: u64,
     /// Address space.
     pub space: u32,
     /// See [`crate::code`].
     pub group: u32,
-    /// Object, for blocks on pages that several objects share (see [`crate::objects`]); else 0.
+    /// Object, for pages that several objects share (see [`crate::objects`]); else 0.
     pub object: u32,
+    /// Bit k: the k-th block was touched.
+    pub blocks: u64,
     /// Accesses that start here.
     pub starts: u64,
     /// Touches and their reuse.
@@ -27,12 +42,11 @@ pub struct BlockEntry {
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 pub struct Slot {
-    block: u64,
-    group: u32,
-    space: u32,
-    object: u32,
+    unit: u64,
+    owner: u32,
     /// Greatest D; there are never as many blocks as would not fit.
     distance_max: u32,
+    blocks: u64,
     starts: u64,
     reuses: u64,
     firsts: u64,
@@ -41,11 +55,12 @@ pub struct Slot {
 }
 
 impl Slot {
-    const FREE: Slot = Slot { block: 0, group: FREE, space: 0, object: 0, distance_max: 0, starts: 0, reuses: 0, firsts: 0, distance: 0, interval: 0 };
+    const FREE: Slot = Slot { unit: 0, owner: FREE, distance_max: 0, blocks: 0, starts: 0, reuses: 0, firsts: 0, distance: 0, interval: 0 };
 
-    /// Counts a touch; `starts`: accesses that start here with it.
+    /// Counts a touch; `block`: the bit of its block, `starts`: accesses that start here with it.
     #[inline(always)]
-    pub fn add(&mut self, touch: &GroupReuse, starts: u64) {
+    pub fn add(&mut self, touch: &GroupReuse, block: u64, starts: u64) {
+        self.blocks |= block;
         self.starts += starts;
         self.reuses += touch.reuses;
         self.firsts += touch.firsts;
@@ -54,17 +69,29 @@ impl Slot {
         self.distance_max = self.distance_max.max(touch.distance_max.min(u64::from(u32::MAX)) as u32);
     }
 
-    fn entry(&self) -> BlockEntry {
-        let Slot { block, group, space, object, starts, reuses, firsts, distance, interval, .. } = *self;
-        BlockEntry { block, space, group, object, starts, reuse: GroupReuse { reuses, firsts, distance, distance_max: u64::from(self.distance_max), interval } }
+    fn reuse(&self) -> GroupReuse {
+        let Slot { reuses, firsts, distance, interval, .. } = *self;
+        GroupReuse { reuses, firsts, distance, distance_max: u64::from(self.distance_max), interval }
     }
 }
 
-/// A table of [`BlockEntry`]s.
+/// A group in an address space, and an object where several share a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Owner {
+    space: u32,
+    group: u32,
+    object: u32,
+}
+
+/// A table of [`UnitEntry`]s.
 pub struct BlockTable {
     table: Vec<Slot>,
     shift: u32,
     used: usize,
+    owners: Vec<Owner>,
+    /// Owner without an object by address space and group, [`NOBODY`] where there is none yet.
+    owner_of: Vec<Vec<u32>>,
+    of_objects: HashMap<Owner, u32, Mixed>,
 }
 
 impl Default for BlockTable {
@@ -74,39 +101,92 @@ impl Default for BlockTable {
 }
 
 #[inline(always)]
-fn hash(space: u32, block: u64, group: u32, object: u32) -> u64 {
-    spread(block ^ u64::from(group).rotate_left(40) ^ u64::from(space).rotate_left(20) ^ u64::from(object).rotate_left(52))
+fn hash(unit: u64, owner: u32) -> u64 {
+    spread(unit ^ u64::from(owner).rotate_left(40))
 }
 
 impl BlockTable {
     /// An empty table.
     pub fn new() -> BlockTable {
         let size = 1usize << 12;
-        BlockTable { table: vec![Slot::FREE; size], shift: 64 - size.trailing_zeros(), used: 0 }
+        BlockTable {
+            table: vec![Slot::FREE; size],
+            shift: 64 - size.trailing_zeros(),
+            used: 0,
+            owners: Vec::new(),
+            owner_of: Vec::new(),
+            of_objects: HashMap::default(),
+        }
     }
 
-    /// Tells that a block will be touched soon.
-    #[inline(always)]
-    pub fn prefetch(&self, space: u32, block: u64, group: u32) {
-        crate::prefetch(&self.table[(hash(space, block, group, 0) >> self.shift) as usize & (self.table.len() - 1)]);
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.used
     }
 
-    /// The counts of a block and group; made if new.
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// The number of a group in an address space, and of an object (0: none is told apart).
     #[inline(always)]
-    pub fn touch(&mut self, space: u32, block: u64, group: u32, object: u32) -> &mut Slot {
-        if self.used * 2 >= self.table.len() {
+    pub fn owner(&mut self, space: u32, group: u32, object: u32) -> u32 {
+        if object == 0 {
+            match self.owner_of.get(space as usize).and_then(|o| o.get(group as usize)) {
+                Some(&owner) if owner != NOBODY => return owner,
+                _ => {}
+            }
+        }
+        self.new_owner(Owner { space, group, object })
+    }
+
+    #[inline(never)]
+    fn new_owner(&mut self, owner: Owner) -> u32 {
+        let next = self.owners.len() as u32;
+        if owner.object != 0 {
+            let known = *self.of_objects.entry(owner).or_insert(next);
+            if known == next {
+                self.owners.push(owner);
+            }
+            return known;
+        }
+        let (space, group) = (owner.space as usize, owner.group as usize);
+        if self.owner_of.len() <= space {
+            self.owner_of.resize(space + 1, Vec::new());
+        }
+        let of_space = &mut self.owner_of[space];
+        if of_space.len() <= group {
+            of_space.resize(group + 1, NOBODY);
+        }
+        of_space[group] = next;
+        self.owners.push(owner);
+        next
+    }
+
+    /// Tells that a unit will be touched soon.
+    #[inline(always)]
+    pub fn prefetch(&self, space: u32, unit: u64, group: u32) {
+        let owner = self.owner_of.get(space as usize).and_then(|o| o.get(group as usize)).copied().unwrap_or(0);
+        crate::prefetch(&self.table[(hash(unit, owner) >> self.shift) as usize & (self.table.len() - 1)]);
+    }
+
+    /// The counts of a unit and owner; made if new.
+    #[inline(always)]
+    pub fn touch(&mut self, unit: u64, owner: u32) -> &mut Slot {
+        if self.used * 4 >= self.table.len() * 3 {
             self.grow();
         }
         let mask = self.table.len() - 1;
-        let mut at = (hash(space, block, group, object) >> self.shift) as usize & mask;
+        let mut at = (hash(unit, owner) >> self.shift) as usize & mask;
         loop {
             let slot = &self.table[at];
-            if slot.group == FREE {
+            if slot.owner == FREE {
                 self.used += 1;
-                self.table[at] = Slot { block, space, group, object, ..Slot::FREE };
+                self.table[at] = Slot { unit, owner, ..Slot::FREE };
                 break;
             }
-            if slot.block == block && slot.group == group && slot.space == space && slot.object == object {
+            if slot.unit == unit && slot.owner == owner {
                 break;
             }
             at = (at + 1) & mask;
@@ -120,8 +200,8 @@ impl BlockTable {
         let old = std::mem::replace(&mut self.table, crate::large_vec(Slot::FREE, size));
         self.shift = 64 - size.trailing_zeros();
         self.used = 0;
-        for slot in old.iter().filter(|e| e.group != FREE) {
-            *self.touch(slot.space, slot.block, slot.group, slot.object) = *slot;
+        for slot in old.iter().filter(|e| e.owner != FREE) {
+            *self.touch(slot.unit, slot.owner) = *slot;
         }
     }
 
@@ -131,35 +211,44 @@ impl BlockTable {
             std::mem::swap(self, &mut other);
         }
         // The other's slots come in the order of their hashes: in a table with less room they would all crowd at its beginning.
-        while self.table.len() < other.table.len() || self.table.len() < (self.used + other.used) * 2 {
+        while other.used > 0 && (self.table.len() < other.table.len() || self.table.len() * 3 < (self.used + other.used) * 4) {
             self.grow();
         }
-        for slot in other.table.iter().filter(|e| e.group != FREE) {
-            let mine = self.touch(slot.space, slot.block, slot.group, slot.object);
-            mine.add(&slot.entry().reuse, slot.starts);
+        let mine: Vec<u32> = other.owners.iter().map(|o| self.owner(o.space, o.group, o.object)).collect();
+        for slot in other.table.iter().filter(|e| e.owner != FREE) {
+            self.touch(slot.unit, mine[slot.owner as usize]).add(&slot.reuse(), slot.blocks, slot.starts);
         }
     }
 
-    /// All entries, sorted by address space, block, group.
-    pub fn entries(&self) -> Vec<BlockEntry> {
-        use rayon::prelude::*;
-        let mut entries: Vec<BlockEntry> = self.table.iter().filter(|e| e.group != FREE).map(Slot::entry).collect();
-        entries.par_sort_unstable_by_key(|e| (e.space, e.block, e.group, e.object));
-        entries
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
+        self.table.iter().filter(|e| e.owner != FREE).map(|slot| {
+            let Owner { space, group, object } = self.owners[slot.owner as usize];
+            UnitEntry { unit: slot.unit, space, group, object, blocks: slot.blocks, starts: slot.starts, reuse: slot.reuse() }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn units_are_pages_unless_blocks_or_regions_say_otherwise() {
+        let all = [(6, 4096), (6, 1 << 20), (6, 256), (0, 4096), (3, 1), (14, 4096), (6, 5000)].map(|(block, stop)| unit_shift(block, stop));
+        assert_eq!(all, [12, 12, 8, 6, 3, 14, 12]);
+    }
 
     /// Merging took minutes for a million blocks when the slots of one table filled the beginning of a smaller one.
     #[test]
     fn merging_large_tables_takes_no_longer_than_filling_them() {
         let fill = |from: u64, to: u64| {
             let mut table = BlockTable::new();
-            for block in from..to {
-                table.touch(0, block, 1, 0).add(&GroupReuse { firsts: 1, ..GroupReuse::default() }, 1);
+            for unit in from..to {
+                let owner = table.owner(0, 1, 0);
+                table.touch(unit, owner).add(&GroupReuse { firsts: 1, ..GroupReuse::default() }, 1, 1);
             }
             table
         };
@@ -172,9 +261,30 @@ mod tests {
         all.merge(b);
         // The machine may be busy with other things meanwhile.
         assert!(start.elapsed() < filling * 10 + std::time::Duration::from_secs(2), "{:?} for merging, {filling:?} for filling", start.elapsed());
-        let entries = all.entries();
+        let entries: Vec<UnitEntry> = all.entries().collect();
         assert_eq!(entries.len(), 700_000);
         assert_eq!(entries.iter().map(|e| e.starts).sum::<u64>(), 900_000);
-        assert_eq!(entries[300_000].reuse.firsts, 2);
+        assert_eq!(entries.iter().find(|e| e.unit == 300_000).unwrap().reuse.firsts, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn tables_that_are_merged_count_what_one_would(
+            touches in prop::collection::vec((0u64..40, 0u32..3, 0u32..5, 0u32..3, 0u32..64, 0u64..9), 0..400), parts in 1usize..4,
+        ) {
+            let mut expected: BTreeMap<(u64, u32, u32, u32), (u64, u64, u64)> = BTreeMap::new();
+            let mut tables: Vec<BlockTable> = (0..parts).map(|_| BlockTable::new()).collect();
+            for (i, &(unit, space, group, object, bit, distance)) in touches.iter().enumerate() {
+                let entry = expected.entry((unit, space, group, object)).or_default();
+                (entry.0, entry.1, entry.2) = (entry.0 | 1 << bit, entry.1 + 1, entry.2.max(distance));
+                let table = &mut tables[i % parts];
+                let owner = table.owner(space, group, object);
+                table.touch(unit, owner).add(&GroupReuse { reuses: 1, distance, distance_max: distance, ..GroupReuse::default() }, 1 << bit, 1);
+            }
+            let all = tables.into_iter().reduce(|mut a, b| { a.merge(b); a }).unwrap();
+            let found: BTreeMap<_, _> = all.entries().map(|e| ((e.unit, e.space, e.group, e.object), (e.blocks, e.starts, e.reuse.distance_max))).collect();
+            prop_assert_eq!(found.len(), all.len());
+            prop_assert_eq!(found, expected);
+        }
     }
 }

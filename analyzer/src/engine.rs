@@ -15,6 +15,7 @@ use crate::strides::Strides;
 use crate::totals::{Place, SampleReuse};
 use crate::windows::WindowEngine;
 use crate::zoom::regions::HeatRegions;
+use crate::zoom::sums::Wanted;
 use std::sync::{Arc, Mutex};
 
 pub use crate::totals::{GroupReuse, REUSE_LEVELS, ReuseTotals};
@@ -33,6 +34,10 @@ pub trait Source: Sync {
     /// Reads pieces, whose numbers ascend, and returns one result for each; an error is a sentence for the
     /// user and the number of rows that are lost, and the piece is skipped.
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>>;
+    /// As `read`, but the chunks may have no rows, only their runs and where these begin and end in time.
+    fn runs(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        self.read(pieces)
+    }
     /// Sentences about what was met so far.
     fn notes(&self) -> Vec<String> {
         Vec::new()
@@ -44,8 +49,8 @@ pub trait Source: Sync {
 pub struct Options {
     /// Log2 of the block size of reuse distance.
     pub block_shift: u32,
-    /// Whether reuse is also counted by block, for the location zoom.
-    pub blocks: bool,
+    /// Whether reuse is also counted by unit of memory, for the location zoom and objects, and how.
+    pub zoom: Option<Wanted>,
     /// Whether metrics by window size are wanted.
     pub windows: bool,
     /// Whether a list of all samples is wanted, for the time zoom.
@@ -63,7 +68,7 @@ pub struct Options {
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, blocks: false, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20, footprint_bytes: usize::MAX }
+        Options { block_shift, zoom: None, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20, footprint_bytes: usize::MAX }
     }
 }
 
@@ -77,7 +82,7 @@ struct Bucket {
 struct Worker {
     buckets: Vec<Bucket>,
     budget: Arc<Budget>,
-    blocks: bool,
+    zoom: Option<Wanted>,
     windows: WindowEngine,
     strides: Strides,
     incidence: Incidence,
@@ -87,7 +92,9 @@ struct Worker {
 impl Worker {
     fn bucket(&mut self, number: u32) -> &mut Bucket {
         while self.buckets.len() <= number as usize {
-            self.buckets.push(Bucket { footprints: Footprints::new(self.budget.clone()), reuse: ReuseTotals::new(self.blocks) });
+            // Reuse of parts of one run is all in the first bucket.
+            let zoom = self.zoom.filter(|_| self.buckets.is_empty());
+            self.buckets.push(Bucket { footprints: Footprints::new(self.budget.clone()), reuse: ReuseTotals::new(zoom) });
         }
         &mut self.buckets[number as usize]
     }
@@ -110,6 +117,33 @@ pub struct SampleInfo {
     pub last_time: u64,
     /// Pieces it lies in, and its load rows in each.
     pub parts: Vec<(usize, u64)>,
+}
+
+impl SampleInfo {
+    /// Adds a run in `piece` to a list of samples; it may go on with the last one.
+    pub(crate) fn append(samples: &mut Vec<SampleInfo>, run: &Run, piece: usize, continues: bool) {
+        let loads = run.loads.len() as u64;
+        match samples.last_mut().filter(|_| continues) {
+            Some(sample) => {
+                sample.loads += loads;
+                sample.last_time = run.last_time;
+                match sample.parts.last_mut().filter(|p| p.0 == piece) {
+                    // A run that was cut into parts of the run of the program.
+                    Some(part) => part.1 += loads,
+                    None => sample.parts.push((piece, loads)),
+                }
+            }
+            None => samples.push(SampleInfo {
+                process: run.process,
+                thread: run.thread,
+                sample: run.sample,
+                loads,
+                first_time: run.first_time,
+                last_time: run.last_time,
+                parts: vec![(piece, loads)],
+            }),
+        }
+    }
 }
 
 /// The sample that goes on in the next batch.
@@ -196,12 +230,24 @@ pub struct Outcome {
     pub incidence: Incidence,
     /// Samples and rows.
     pub census: Census,
+    /// Where buckets were parts of one run ([`Wanted::parts`]): the parts. Their footprints are the whole's ([`Outcome::unite`]).
+    pub parts: Vec<BucketOutcome>,
     /// Process ids by address space number.
     pub spaces: Vec<u32>,
     /// Pieces that were skipped, and why.
     pub damage: Vec<String>,
     /// Bytes of footprints that went to a file; `None`: they should have, and no file could be written.
     pub spilled: Option<usize>,
+}
+
+impl Outcome {
+    /// Gives the whole the footprints of its parts, which are gone then.
+    pub fn unite(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        if let Some(whole) = self.buckets.first_mut().filter(|_| !parts.is_empty()) {
+            whole.footprint = FootprintSet::union(parts.into_iter().map(|p| p.footprint).collect());
+        }
+    }
 }
 
 /// Rows of a sample in one chunk.
@@ -211,11 +257,12 @@ struct Part {
     /// `time_ns` of the first and last row.
     time: (u64, u64),
     column: u32,
+    bucket: u32,
 }
 
 impl Part {
     fn of(chunk: usize, run: &Run) -> Part {
-        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column }
+        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column, bucket: run.bucket }
     }
 }
 
@@ -362,12 +409,22 @@ impl Driver {
         pooled.unwrap_or_else(|| Worker {
             buckets: Vec::new(),
             budget: self.budget.clone(),
-            blocks: self.options.blocks,
+            zoom: self.options.zoom,
             windows: WindowEngine::new(),
             strides: Strides::default(),
             incidence: Incidence::default(),
             sample: SampleReuse::new(self.options.block_shift, self.weights.clone()),
         })
+    }
+
+    /// Whether buckets are parts of one run.
+    fn parts(&self) -> bool {
+        self.options.zoom.is_some_and(|z| z.parts)
+    }
+
+    /// The bucket that reuse in a run is counted in.
+    fn home(&self, run: &Run) -> u32 {
+        if self.parts() { 0 } else { run.bucket }
     }
 
     fn give_back(&self, worker: Worker) {
@@ -393,7 +450,7 @@ impl Driver {
             gap |= chunk.gap_before;
             for run in &chunk.runs {
                 let before = spans.last().map(|s| &s.run).or(self.open.as_ref().map(|o| &o.run));
-                let same = before.is_some_and(|b| b.same_sample(run));
+                let same = before.is_some_and(|b| b.same_sample(run) || self.parts() && b.same_sample(&Run { bucket: b.bucket, ..run.clone() }));
                 if let Some(before) = before
                     && (before.process, before.thread) == (run.process, run.thread)
                     && run.first_seq <= before.last_seq
@@ -403,7 +460,7 @@ impl Driver {
                     self.census.out_of_order += 1;
                 }
                 if self.options.samples {
-                    self.list_sample(run, chunk.piece, same && !gap);
+                    SampleInfo::append(&mut self.samples, run, chunk.piece, same && !gap);
                 }
                 if same && !gap && let Some(span) = spans.last_mut() {
                     span.parts.push(Part::of(number, run));
@@ -438,33 +495,13 @@ impl Driver {
         spans
     }
 
-    /// Adds a run to the list of samples.
-    fn list_sample(&mut self, run: &Run, piece: usize, continues: bool) {
-        let loads = run.loads.len() as u64;
-        match self.samples.last_mut().filter(|_| continues) {
-            Some(sample) => {
-                sample.loads += loads;
-                sample.last_time = run.last_time;
-                sample.parts.push((piece, loads));
-            }
-            None => self.samples.push(SampleInfo {
-                process: run.process,
-                thread: run.thread,
-                sample: run.sample,
-                loads,
-                first_time: run.first_time,
-                last_time: run.last_time,
-                parts: vec![(piece, loads)],
-            }),
-        }
-    }
-
     /// The open sample is complete.
     fn close_open(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         self.count_sample(open.rows);
         let mut worker = self.worker();
-        open.reuse.finish(&mut worker.bucket(open.run.bucket).reuse);
+        let home = self.home(&open.run);
+        open.reuse.finish(&mut worker.bucket(home).reuse);
         worker.windows.merge(&open.windows);
         worker.strides.merge(open.strides);
         self.give_back(worker);
@@ -597,6 +634,7 @@ impl Driver {
             clock: (part.time.0, part.time.1.saturating_sub(part.time.0) as f64 / part.rows.len().saturating_sub(1).max(1) as f64),
             heat: self.heat.clone(),
             column: part.column,
+            part: part.bucket,
         };
         match task {
             Task::Footprint(rows, space, bucket) => {
@@ -604,8 +642,8 @@ impl Driver {
                 progress(rows.len() as u64);
             }
             Task::Short(spans) => {
-                for same in spans.chunk_by(|a, b| a.run.bucket == b.run.bucket) {
-                    let bucket = same[0].run.bucket;
+                for same in spans.chunk_by(|a, b| self.home(&a.run) == self.home(&b.run)) {
+                    let bucket = self.home(&same[0].run);
                     worker.bucket(bucket);
                     let Worker { buckets, windows, strides, incidence, sample, .. } = &mut worker;
                     let reuse = &mut buckets[bucket as usize].reuse;
@@ -630,7 +668,7 @@ impl Driver {
             }
             Task::Reuse(span) => {
                 let continued = if span.continues { before.reuse.take() } else { None };
-                let reuse = &mut worker.bucket(span.run.bucket).reuse;
+                let reuse = &mut worker.bucket(self.home(&span.run)).reuse;
                 let mut sample = continued.unwrap_or_else(|| {
                     let mut sample = SampleReuse::new(self.options.block_shift, self.weights.clone());
                     sample.begin(span.run.sample, reuse);
@@ -683,27 +721,38 @@ impl Driver {
         let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut windows = WindowEngine::new();
         let (mut strides, mut incidence) = (Strides::default(), Vec::new());
-        let mut buckets: Vec<(Vec<Footprints>, ReuseTotals)> = vec![(Vec::new(), ReuseTotals::new(self.options.blocks))];
+        let parted = self.options.zoom.is_some_and(|z| z.parts);
+        let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
+        let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(self.options.zoom)];
         for worker in workers {
             windows.merge(&worker.windows);
             strides.merge(worker.strides);
             incidence.push(worker.incidence);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
-                if buckets.len() <= number {
-                    buckets.push((Vec::new(), ReuseTotals::new(self.options.blocks)));
+                if tables.len() <= number {
+                    tables.push(Vec::new());
+                    reuse.push(ReuseTotals::new(None));
                 }
-                buckets[number].0.push(bucket.footprints);
-                buckets[number].1.merge(bucket.reuse);
+                tables[number].push(bucket.footprints);
+                reuse[number].merge(bucket.reuse);
             }
         }
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
-        let buckets = buckets
-            .into_iter()
-            .map(|(tables, reuse)| {
-                let (footprint, counts) = FootprintSet::new(tables);
-                BucketOutcome { footprint, counts, reuse }
-            })
-            .collect();
-        Outcome { buckets, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
+        let sets = FootprintSet::of_buckets(tables);
+        let mut buckets: Vec<BucketOutcome> = Vec::new();
+        let mut parts = Vec::new();
+        let mut reuse = reuse.into_iter();
+        if parted {
+            let mut whole = BucketOutcome { footprint: FootprintSet::default(), counts: Vec::new(), reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)) };
+            let mut groups = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.parts)).unwrap_or_default().into_iter();
+            for (footprint, counts) in sets {
+                crate::footprint::add_counts(&mut whole.counts, &counts);
+                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups: groups.next().unwrap_or_default(), ..ReuseTotals::new(None) } });
+            }
+            buckets.push(whole);
+        } else {
+            buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
+        }
+        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
     }
 }

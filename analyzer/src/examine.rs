@@ -1,5 +1,6 @@
 //! From an opened trace and the options to the whole result.
 
+use crate::blocks;
 use crate::diagnose::diagnose;
 use crate::input::{self, weights::Weights};
 use crate::engine::{Aids, Options, analyse_with};
@@ -7,9 +8,10 @@ use crate::hats::Estimator;
 use crate::input::{ColumnSet, Trace};
 use crate::objects::{Resolver, read, table};
 use crate::partial::{Partial, PartialError};
-use crate::report::{Analysis, build};
+use crate::report::{Analysis, build, build_with_code};
 use crate::zoom::time::Look;
-use crate::zoom::{bucket_counts, heat, location, time};
+use crate::zoom::sums::Wanted;
+use crate::zoom::{heat, location, time};
 use std::sync::Arc;
 
 /// What is asked for.
@@ -98,8 +100,10 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         None
     }
     .map(Arc::new);
+    let block_shift = questions.block.trailing_zeros();
+    let wanted = Wanted { block_shift, unit_shift: blocks::unit_shift(block_shift, if questions.zoom { questions.stop } else { location::STOP }), parts: questions.zoom };
     let options = Options {
-        blocks: by_block,
+        zoom: by_block.then_some(wanted),
         samples: questions.zoom || sampled,
         incidence: sampled,
         sites: trace.code.site_pieces().len() as u32,
@@ -108,28 +112,42 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     };
     let mut warnings = trace.warnings.clone();
     let aids = Aids { objects: objects.clone(), heat: None, weights: weights(trace, &mut warnings) };
-    let outcome = analyse_with(source, options, aids, progress);
+    let first = questions.zoom.then(|| time::First::new(source, &questions.look));
+    let mut outcome = match &first {
+        Some(first) => analyse_with(&first.rows(source), options, aids.clone(), progress),
+        None => analyse_with(source, options, aids.clone(), progress),
+    };
+    let mut first = first.and_then(|first| first.take(&outcome, &trace.code));
+    outcome.unite();
+    if questions.zoom && first.is_none() {
+        // Some of the rows could not be read, so that what is left is divided otherwise.
+        outcome = analyse_with(source, Options { zoom: Some(Wanted { parts: false, ..wanted }), ..options }, aids, progress);
+    }
     damage.extend(outcome.damage.iter().cloned());
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
     warnings.extend(source.notes());
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    let mut analysis = build(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
+    let (mut analysis, whole, by_code) = build_with_code(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
     if by_block {
-        let bucket = &outcome.buckets[0];
-        let entries = bucket.reuse.blocks.as_ref().map(|b| b.entries()).unwrap_or_default();
+        let sums = outcome.buckets[0].reuse.zoom.as_deref();
+        let entries = || sums.iter().flat_map(|z| z.blocks.entries());
         if let Some(objects) = &objects {
-            analysis.objects = table(&entries, &outcome.spaces, objects, &trace.code, options.block_shift);
+            analysis.objects = table(entries(), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
         }
         if questions.zoom {
-            let counts = bucket_counts(bucket, &trace.code);
-            let regions = location::zoom(&entries, &outcome.spaces, &trace.code, options.block_shift, questions.tau, questions.stop, objects.as_deref());
-            let plan = heat::Plan::new(&outcome.samples, &questions.look, &regions, options.block_shift);
+            let sizes = location::Sizes { block: block_shift, unit: wanted.unit_shift };
+            let regions = location::zoom(entries, &outcome.spaces, &trace.code, sizes, questions.tau, questions.stop, objects.as_deref());
+            let counted = sums.filter(|_| first.is_some());
+            analysis.heat_map = heat::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(|plan| match counted {
+                Some(sums) => plan.of_units(&sums.heat, &outcome.spaces, wanted.unit_shift).unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
+                None => plan.count(source, options, &outcome.samples),
+            });
             analysis.location_zoom = Some(regions);
             let marks = (&outcome.samples[..], &outcome.incidence);
-            let (tree, map) = time::zoom(source, options, &trace.code, marks, (&counts.0, &counts.1), analysis.summary.rho, &questions.look, plan);
-            (analysis.time_zoom, analysis.heat_map) = (Some(tree), map);
+            let tree = time::zoom(source, options, &trace.code, marks, (&whole, &by_code), analysis.summary.rho, &questions.look, first.take());
+            analysis.time_zoom = Some(tree);
         }
     }
     analysis.diagnoses = diagnose(&analysis);

@@ -124,6 +124,17 @@ fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
     Maps { seen: u64::from(starts) << offset, twice: 0, bytes: (u64::MAX >> (64 - bytes)) << offset }
 }
 
+/// Adds counts by group.
+pub(crate) fn add_counts(all: &mut Vec<GroupCount>, some: &[GroupCount]) {
+    if all.len() < some.len() {
+        all.resize(some.len(), GroupCount::default());
+    }
+    for (sum, part) in all.iter_mut().zip(some) {
+        sum.rows += part.rows;
+        sum.implied += part.implied;
+    }
+}
+
 /// The table.
 pub struct Footprints {
     front: Front,

@@ -148,6 +148,12 @@ impl Incidence {
         self.level
     }
 
+    /// The marks of the samples that `keep` has.
+    pub fn of_samples(&self, keep: &[bool]) -> Incidence {
+        let kept = |marks: &Vec<Mark>| marks.iter().filter(|m| keep.get(m.sample as usize).copied().unwrap_or(false)).copied().collect();
+        Incidence::from_parts(self.spaces.iter().map(kept).collect(), self.level)
+    }
+
     /// One more than the greatest sample at most, after [`Incidence::fold`].
     pub fn samples_end(&self) -> u32 {
         self.end

@@ -208,7 +208,7 @@ impl Partial {
         let bound = |n: usize| if n as u64 <= groups { Ok(()) } else { Err("it counts code that it does not name".to_string()) };
         let counts: Vec<GroupCount> = input.groups()?.into_iter().map(|[rows, implied]| GroupCount { rows, implied }).collect();
         bound(counts.len())?;
-        let mut reuse = ReuseTotals::new(false);
+        let mut reuse = ReuseTotals::new(None);
         let reuses = input.groups()?;
         bound(reuses.len())?;
         reuse.reserve(groups as usize);
@@ -261,6 +261,7 @@ impl Partial {
         let [loads, stores, sample_count, sample_min, sample_max, threads, processes, out_of_order, unknown_site, unknown_module, unknown_class, unread] = c;
         let census = Census { loads, stores, samples: sample_count, sample_min, sample_max, threads, processes, out_of_order, unknown_site, unknown_module, unknown_class, unread };
         let outcome = Outcome {
+            parts: Vec::new(),
             buckets: vec![BucketOutcome { footprint, counts, reuse }],
             samples,
             windows,
@@ -301,7 +302,7 @@ impl Partial {
             bucket.counts[at].rows += count.rows;
             bucket.counts[at].implied += count.implied;
         }
-        let mut renumbered = ReuseTotals::new(false);
+        let mut renumbered = ReuseTotals::new(None);
         let their_reuse = their_bucket.reuse;
         renumbered.reserve(self.code.pieces.len() * 4);
         for at in 0..their_reuse.groups.len() {

@@ -8,6 +8,7 @@ use crate::hats::{Estimator, Hats, Maker, samples_seen};
 use crate::histogram::Histogram;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
+use crate::zoom::ByCode;
 use mgz_annotations_schema::trace::Manifest;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -364,7 +365,12 @@ fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 3] {
 const STRIDES: usize = 4;
 
 /// Makes the result.
-pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Analysis {
+pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, warnings: Vec<String>) -> Analysis {
+    build_with_code(manifest, code, outcome, block, estimator, warnings).0
+}
+
+/// Makes the result, and gives the counts of the whole and by code.
+pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> (Analysis, Counts, ByCode) {
     let bucket = &outcome.buckets[0];
     let folded = bucket.footprint.fold(code);
     let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
@@ -545,7 +551,7 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
             unread: census.unread,
         },
     };
-    Analysis {
+    let analysis = Analysis {
         format: FORMAT,
         version: VERSION,
         summary,
@@ -561,7 +567,8 @@ pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64,
         time_zoom: None,
         location_zoom: None,
         warnings,
-    }
+    };
+    (analysis, whole, ByCode { functions })
 }
 
 fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {

@@ -8,17 +8,16 @@
 use crate::histogram::Histogram;
 use crate::input::weights::{UNIT, Weights};
 use crate::metrics::LogHistogram;
-use crate::objects::{MixedPages, NOBODY, Resolver};
+use crate::objects::Resolver;
 use crate::reuse::{ReuseEngine, ReuseSink};
 use crate::rows::Rows;
 use crate::windows::Levels;
 use crate::zoom::regions::{HeatRegions, HeatSums};
+use crate::zoom::sums::ZoomSums;
 use std::sync::Arc;
 
 /// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
 pub const REUSE_LEVELS: usize = 40;
-/// Accesses between prefetch and use of a block's counts.
-const AHEAD: usize = 12;
 /// Classes of samples.
 pub const REPLICATES: usize = 32;
 
@@ -96,14 +95,14 @@ pub struct ReuseTotals {
     pub intervals: LogHistogram,
     /// By window size: number of reuses, sum of D.
     pub levels: Levels<2>,
-    /// By block, if asked for.
-    pub blocks: Option<crate::blocks::BlockTable>,
+    /// What the zooms and objects need, if asked for.
+    pub zoom: Option<Box<ZoomSums>>,
     /// By region and column, if asked for.
     pub heat: HeatSums,
 }
 
 impl ReuseTotals {
-    pub(crate) fn new(blocks: bool) -> ReuseTotals {
+    pub(crate) fn new(zoom: Option<crate::zoom::sums::Wanted>) -> ReuseTotals {
         ReuseTotals {
             groups: Vec::new(),
             replicates: Vec::new(),
@@ -111,7 +110,7 @@ impl ReuseTotals {
             distances: Vec::new(),
             intervals: LogHistogram::default(),
             levels: Levels::new(REUSE_LEVELS),
-            blocks: blocks.then(crate::blocks::BlockTable::new),
+            zoom: zoom.map(|wanted| Box::new(ZoomSums::new(wanted))),
             heat: HeatSums::default(),
         }
     }
@@ -151,9 +150,9 @@ impl ReuseTotals {
         self.intervals.merge(&other.intervals);
         self.levels.merge(&other.levels);
         self.heat.merge(&other.heat);
-        match (&mut self.blocks, other.blocks) {
-            (Some(mine), Some(theirs)) => mine.merge(theirs),
-            (None, theirs) => self.blocks = theirs,
+        match (&mut self.zoom, other.zoom) {
+            (Some(mine), Some(theirs)) => mine.merge(*theirs),
+            (None, theirs) => self.zoom = theirs,
             _ => {}
         }
     }
@@ -171,7 +170,6 @@ struct Scratch {
 /// The reuse stage of one sample.
 pub(crate) struct SampleReuse {
     engine: ReuseEngine,
-    shift: u32,
     levels: Levels<2>,
     intervals: LogHistogram,
     /// By group; those that the sample has not touched are zero.
@@ -183,6 +181,8 @@ pub(crate) struct SampleReuse {
     /// Rows of the sample so far.
     rows: u64,
     started: bool,
+    /// Part of the run that the last rows were in, and the first row of the sample in it.
+    part: (u32, u64),
     weights: Option<Arc<Weights>>,
 }
 
@@ -191,7 +191,6 @@ impl SampleReuse {
         SampleReuse {
             weights,
             engine: ReuseEngine::new(shift),
-            shift,
             levels: Levels::new(REUSE_LEVELS),
             intervals: LogHistogram::default(),
             groups: Vec::new(),
@@ -200,6 +199,7 @@ impl SampleReuse {
             sample: 0,
             rows: 0,
             started: false,
+            part: (u32::MAX, 0),
         }
     }
 
@@ -210,6 +210,7 @@ impl SampleReuse {
         self.levels.begin();
         self.sample = sample;
         self.rows = 0;
+        self.part = (u32::MAX, 0);
         self.started = true;
     }
 
@@ -222,10 +223,12 @@ impl SampleReuse {
         let (groups, touched) = (&mut self.groups[..], &mut self.touched);
         let (levels, intervals) = (&mut self.levels, &mut self.intervals);
         let before = self.rows;
-        match (&mut totals.blocks, &place.heat) {
-            (Some(blocks), _) => {
-                let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
-                let extra = BlockSink { blocks, place, mixed, rows, before, shift: self.shift, started: None, last: (u64::MAX, 0) };
+        match (&mut totals.zoom, &place.heat) {
+            (Some(zoom), _) => {
+                if self.part.0 != place.part {
+                    self.part = (place.part, before);
+                }
+                let extra = zoom.sink(rows, place, groups.len(), before, self.part.1);
                 self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra });
             }
             (None, Some(heat)) => {
@@ -280,7 +283,7 @@ impl SampleReuse {
     }
 }
 
-/// Where and when rows happened: for counts by block.
+/// Where and when rows happened: for counts by unit.
 pub(crate) struct Place {
     /// Address space.
     pub(crate) space: u32,
@@ -294,65 +297,19 @@ pub(crate) struct Place {
     pub(crate) heat: Option<Arc<HeatRegions>>,
     /// Column of the heat map.
     pub(crate) column: u32,
+    /// Part of the run, where parts are counted.
+    pub(crate) part: u32,
 }
 
 /// What is done with a touch besides the sums.
-trait Extra {
+pub(crate) trait Extra {
+    /// `touch`: one touch of a block by a row of the sample.
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
 }
 
 impl Extra for () {
     #[inline(always)]
     fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
-}
-
-struct BlockSink<'a> {
-    blocks: &'a mut crate::blocks::BlockTable,
-    place: &'a Place,
-    /// Pages that several objects share.
-    mixed: Option<&'a MixedPages>,
-    rows: &'a Rows<'a>,
-    /// Rows of the sample before `rows`.
-    before: u64,
-    /// Log2 of the bytes of a block.
-    shift: u32,
-    /// Access whose first block has been told.
-    started: Option<u64>,
-    /// Row whose object was looked up last, and that object.
-    last: (u64, u32),
-}
-
-impl BlockSink<'_> {
-    /// Object of a row on a page that several objects share.
-    #[inline(never)]
-    fn object(&mut self, row: u64) -> u32 {
-        if self.last.0 != row {
-            let at = row - self.before;
-            let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
-            let found = self.place.objects.as_ref().map_or(0, |o| o.find(self.place.process, self.rows.address[at as usize], time));
-            let object = if found == 0 { NOBODY } else { found };
-            self.last = (row, object);
-        }
-        self.last.1
-    }
-}
-
-impl Extra for BlockSink<'_> {
-    /// Counts a touch by block; the first touch of an access is where it starts.
-    #[inline(always)]
-    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
-        let at = (row - self.before) as usize;
-        if let (Some(&address), Some(&group)) = (self.rows.address.get(at + AHEAD), self.rows.group.get(at + AHEAD)) {
-            self.blocks.prefetch(self.place.space, address >> self.shift, group);
-        }
-        let object = match self.mixed {
-            Some(pages) if pages.contains(&(self.rows.address[at] >> 12)) => self.object(row),
-            _ => 0,
-        };
-        let starts = u64::from(self.started != Some(row));
-        self.blocks.touch(self.place.space, block, tag, object).add(touch, starts);
-        self.started = Some(row);
-    }
 }
 
 struct HeatSink<'a> {

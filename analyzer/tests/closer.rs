@@ -274,3 +274,107 @@ fn samples_in_step_with_a_loop_are_told() {
         assert!(result["growth"].as_array().unwrap().len() > 10);
     }
 }
+
+/// D of each access of a sample by definition: the distinct blocks between it and the last access to its block; none for a first touch.
+fn distances(blocks: &[u64]) -> Vec<Option<u64>> {
+    let before = |i: usize| blocks[..i].iter().rposition(|b| *b == blocks[i]);
+    let between = |from: usize, to: usize| blocks[from + 1..to].iter().collect::<std::collections::HashSet<_>>().len() as u64;
+    (0..blocks.len()).map(|i| before(i).map(|from| between(from, i))).collect()
+}
+
+/// In millionths: numbers that are read from JSON may be off in the last place.
+fn mean(of: impl Iterator<Item = u64>) -> Option<u64> {
+    let all: Vec<u64> = of.collect();
+    millionths((!all.is_empty()).then(|| all.iter().sum::<u64>() as f64 / all.len() as f64))
+}
+
+fn millionths(value: Option<f64>) -> Option<u64> {
+    value.map(|v| (v * 1e6).round() as u64)
+}
+
+/// The first level of the time tree and the heat map are counted while the whole run is: they agree with their definitions, also where parts begin inside
+/// of samples, and with those of a pass of their own, which is made where rows cannot be read.
+#[test]
+fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
+    for lengths in [&[3001u64][..], &[1500, 700, 900]] {
+        let folder = tempfile::tempdir().unwrap();
+        let sidecar = sidecar(16);
+        let mut random = Random(lengths.len() as u64);
+        let mut rows = Vec::new();
+        for (thread, &length) in lengths.iter().enumerate() {
+            for i in 0..length * 5 / 4 {
+                // Two arrays, far apart; every fifth row is a store.
+                let address = if random.below(3) == 0 { 0x10_0000 } else { 0x9000_0000 } + random.below(50) * 64 + random.below(8) * 8;
+                let store = i % 5 == 4;
+                rows.push(Row { thread: 10 + thread as u32, store, ..row(7, i, thread as u32, random.below(16) as u32, address) });
+            }
+        }
+        write_trace(folder.path(), &manifest("full", &sidecar), &sidecar, std::slice::from_ref(&rows), 400);
+        let result = json(&[text(folder.path()), "--zoom", "--tau", "1"]);
+        let samples: Vec<Vec<&Row>> = (0..lengths.len()).map(|s| rows.iter().filter(|r| r.sample == s as u32 && !r.store).collect()).collect();
+        let children = result["time_zoom"]["root"]["children"].as_array().unwrap();
+        let loads: Vec<&[&Row]> = match &samples[..] {
+            [one] => (0..8).map(|k| &one[k * one.len() / 8..(k + 1) * one.len() / 8]).collect(),
+            several => several.iter().map(Vec::as_slice).collect(),
+        };
+        assert_eq!(children.len(), loads.len());
+        for (child, loads) in children.iter().zip(loads) {
+            let blocks: Vec<u64> = loads.iter().map(|r| r.address / 64).collect();
+            let all = distances(&blocks);
+            let of = |key: &str| child[key].as_u64().unwrap();
+            let distinct = |class: Option<u8>| loads.iter().filter(|r| class.is_none_or(|c| c == r.class)).map(|r| r.address).collect::<std::collections::HashSet<_>>().len() as u64;
+            assert_eq!([of("A"), of("F"), of("F_str"), of("F_irr")], [loads.len() as u64, distinct(None), distinct(Some(1)), distinct(Some(2))]);
+            assert_eq!([of("reuses"), of("first_touches")], [all.iter().flatten().count() as u64, all.iter().filter(|d| d.is_none()).count() as u64]);
+            assert_eq!(millionths(child["D_mean"].as_f64()), mean(all.iter().flatten().copied()));
+            assert_eq!(child["D_max"].as_u64(), all.iter().flatten().copied().max());
+        }
+        let map = result["heat_map"]["rows"].as_array().unwrap();
+        assert_eq!(map.len(), 2);
+        for (heat, start) in map.iter().zip([0x10_0000u64, 0x9000_0000]) {
+            let mut cells = vec![(0u64, Vec::new()); 48];
+            for loads in &samples {
+                let all = distances(&loads.iter().map(|r| r.address / 64).collect::<Vec<_>>());
+                for (i, (load, distance)) in loads.iter().zip(all).enumerate() {
+                    let column = (0..48).rfind(|c| c * loads.len() / 48 <= i).unwrap();
+                    if load.address >> 16 == start >> 16 {
+                        cells[column].0 += 1;
+                        cells[column].1.extend(distance);
+                    }
+                }
+            }
+            let found: Vec<(u64, Option<u64>)> = (0..48).map(|c| (heat["A"][c].as_u64().unwrap(), millionths(heat["D_mean"][c].as_f64()))).collect();
+            assert_eq!(found, cells.into_iter().map(|(n, d)| (n, mean(d.into_iter()))).collect::<Vec<_>>());
+        }
+        // A look at all of the run is the whole run.
+        let looked = json(&[text(folder.path()), "--zoom", "--tau", "1", "--from", "0"]);
+        assert_eq!(looked, result);
+    }
+}
+
+/// Where rows are missing that the list of samples knows of, the tree is of those that are there.
+#[test]
+fn zooms_of_a_damaged_trace_count_what_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    let mut random = Random(5);
+    let rows: Vec<Row> = (0..6400u64).map(|i| row(7, i, (i / 100) as u32, random.below(16) as u32, 0x10_0000 + random.below(4000) * 8)).collect();
+    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 500);
+    let part = std::fs::read_dir(folder.path().join("samples")).unwrap().next().unwrap().unwrap().path();
+    let good = std::fs::read(&part).unwrap();
+    let mut told = 0;
+    for at in 1..30 {
+        let mut bytes = good.clone();
+        let from = good.len() * at / 32;
+        bytes[from..from + 40].fill(0x5a);
+        std::fs::write(&part, bytes).unwrap();
+        let output = analyze(&[text(folder.path()), "--zoom", "--format", "json"]);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{}", String::from_utf8_lossy(&output.stderr));
+        let Ok(result) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
+        let sum = |of: &Value, key: &str| of.as_array().unwrap().iter().map(|c| c[key].as_u64().unwrap()).sum::<u64>();
+        let all = result["summary"]["A"].as_u64().unwrap();
+        told += u64::from(all < 6400);
+        assert_eq!(sum(&result["time_zoom"]["root"]["children"], "A"), all, "at {at}");
+        assert_eq!(result["location_zoom"]["root"]["A"], all);
+    }
+    assert!(told > 5, "the damage is never met");
+}

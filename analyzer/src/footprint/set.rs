@@ -1,7 +1,7 @@
 //! The entries of several tables together, partition by partition.
 
 use super::partition::{PARTITIONS, Run, partition_of};
-use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place};
+use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place, add_counts};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
 use crate::radix;
@@ -39,20 +39,49 @@ impl FootprintSet {
     /// From tables. Also gives the counts by group, of all tables together.
     pub fn new(mut tables: Vec<Footprints>) -> (FootprintSet, Vec<GroupCount>) {
         tables.iter_mut().for_each(Footprints::settle);
+        let little = tables.iter().all(|t| t.partitions.is_little());
+        FootprintSet::parted(tables, little)
+    }
+
+    /// From the tables of several buckets, so that the sets can be [united](FootprintSet::union).
+    pub fn of_buckets(mut buckets: Vec<Vec<Footprints>>) -> Vec<(FootprintSet, Vec<GroupCount>)> {
+        buckets.iter_mut().flatten().for_each(Footprints::settle);
+        let little = buckets.iter().flatten().all(|t| t.partitions.is_little());
+        buckets.into_iter().map(|tables| FootprintSet::parted(tables, little)).collect()
+    }
+
+    /// What is in any of several sets, which were made together.
+    pub fn union(sets: Vec<FootprintSet>) -> FootprintSet {
+        let by_space = |&(group, space): &(u32, u32)| (space, group);
+        let mut owners: Vec<(u32, u32)> = sets.iter().flat_map(|s| s.owners.iter().copied()).collect();
+        owners.sort_unstable_by_key(by_space);
+        owners.dedup();
+        let little = sets.iter().all(|s| s.little);
+        let mut all = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little };
+        for set in sets {
+            let rank = |owner: &(u32, u32)| all.owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
+            let among_all: Vec<u32> = set.owners.iter().map(rank).collect();
+            let first = all.ranks.len();
+            all.ranks.extend(set.ranks.into_iter().map(|ranks| ranks.into_iter().map(|r| among_all.get(r as usize).copied().unwrap_or(0)).collect::<Vec<u32>>()));
+            for (into, runs) in all.runs.iter_mut().zip(set.runs) {
+                into.extend(runs.into_iter().map(|(table, run)| (first + table, run)));
+            }
+            for (into, entries) in all.loose.iter_mut().zip(set.loose) {
+                into.extend(entries);
+            }
+        }
+        all
+    }
+
+    fn parted(tables: Vec<Footprints>, little: bool) -> (FootprintSet, Vec<GroupCount>) {
         let by_space = |&(group, space): &(u32, u32)| (space, group);
         let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
-        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little: tables.iter().all(|t| t.partitions.is_little()) };
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little };
         let mut counts: Vec<GroupCount> = Vec::new();
         for mut table in tables {
-            if counts.len() < table.counts.len() {
-                counts.resize(table.counts.len(), GroupCount::default());
-            }
-            for (sum, part) in counts.iter_mut().zip(&table.counts) {
-                sum.rows += part.rows;
-                sum.implied += part.implied;
-            }
+            add_counts(&mut counts, &table.counts);
             for (key, maps) in std::mem::take(&mut table.odd) {
                 set.add(Entry { key, maps });
             }

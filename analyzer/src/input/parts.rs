@@ -88,6 +88,14 @@ impl Source for PartSource<'_> {
         };
         pieces.par_iter().with_max_len(1).map(read).collect()
     }
+
+    fn runs(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let read = |&piece: &usize| match self.pieces.get(piece) {
+            Some(piece) => piece.read_runs().map_err(|e| (e.to_string(), e.rows)),
+            None => Ok(Chunk::default()),
+        };
+        pieces.par_iter().with_max_len(1).map(read).collect()
+    }
 }
 
 /// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
@@ -176,6 +184,20 @@ impl Piece {
         Ok(decoded.into_chunk(code))
     }
 
+    /// Reads where samples begin and end.
+    fn read_runs(&self) -> Result<Chunk, PartError> {
+        let decode = || -> Result<Decoded, String> {
+            let (process, thread, sample) = (self.steps::<u32>("process")?, self.steps::<u32>("thread")?, self.steps::<u32>("sample")?);
+            Ok(Decoded { process, thread, sample, time: self.numbers("time_ns")?, store: self.flags("store")?, rows: self.rows(), ..Decoded::default() })
+        };
+        let decoded = quietly(decode).and_then(|r| r).map_err(|cause| self.error(cause))?;
+        let mut runs = decoded.runs(&mut 0);
+        if let Some(store) = &decoded.store {
+            part_stores(store, &mut runs);
+        }
+        Ok(Chunk { runs, ..Chunk::default() })
+    }
+
     fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
         let rows = self.rows();
         Ok(Decoded {
@@ -262,7 +284,21 @@ impl Piece {
     }
 }
 
-/// The columns of a row group, all of one length.
+/// Makes ranges of rows into ranges of loads and of stores.
+fn part_stores(store: &[bool], runs: &mut [Run]) {
+    let (mut loads, mut stores) = (0, 0);
+    for run in runs {
+        let written = store[run.loads.clone()].iter().filter(|&&s| s).count();
+        let read = run.loads.len() - written;
+        run.loads = loads..loads + read;
+        run.stores = stores..stores + written;
+        loads += read;
+        stores += written;
+    }
+}
+
+/// The columns of a row group, all of one length, or empty where they were not asked for.
+#[derive(Default)]
 pub(crate) struct Decoded {
     process: Steps,
     thread: Steps,
@@ -317,17 +353,7 @@ impl Decoded {
                         *g |= CLASS_STORE;
                     }
                 }
-                // Ranges become counts of loads and of stores.
-                let mut loads = 0;
-                let mut stores = 0;
-                for run in &mut runs {
-                    let written = store[run.loads.clone()].iter().filter(|&&s| s).count();
-                    let read = run.loads.len() - written;
-                    run.loads = loads..loads + read;
-                    run.stores = stores..stores + written;
-                    loads += read;
-                    stores += written;
-                }
+                part_stores(store, &mut runs);
                 let pick = |want: bool| {
                     let keep = |i: &usize| store[*i] == want;
                     let indices: Vec<usize> = (0..self.rows).filter(keep).collect();

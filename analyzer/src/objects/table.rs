@@ -1,13 +1,14 @@
 //! The table of objects: what each was loaded, and how far apart.
 
 use super::{Resolver, UNKNOWN};
-use crate::blocks::BlockEntry;
+use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
+use crate::mix::Mixed;
 use crate::zoom::location::{CodePart, Sums, code_parts};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// [`BlockEntry::object`] of rows on mixed pages that belong to no object.
+/// [`UnitEntry::object`] of rows on mixed pages that belong to no object.
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// An object.
@@ -61,50 +62,48 @@ pub struct ObjectRow {
 }
 
 /// The object of an entry.
-pub(crate) fn object_of(entry: &BlockEntry, spaces: &[u32], resolver: &Resolver, block_shift: u32) -> u32 {
+pub(crate) fn object_of(entry: &UnitEntry, spaces: &[u32], resolver: &Resolver, unit_shift: u32) -> u32 {
     match entry.object {
         NOBODY => UNKNOWN,
         0 => {
             let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
             // The page is one object's for the whole run: any time will do.
-            let address = entry.block << block_shift;
+            let address = entry.unit << unit_shift;
             if resolver.mixed(process, address) { UNKNOWN } else { resolver.find(process, address, 0) }
         }
         object => object,
     }
 }
 
-/// Makes the table from entries that are sorted by address space, block.
-pub fn table(entries: &[BlockEntry], spaces: &[u32], resolver: &Resolver, code: &CodeMap, block_shift: u32) -> Vec<ObjectRow> {
+/// Makes the table from entries.
+pub fn table(entries: impl Iterator<Item = UnitEntry>, spaces: &[u32], resolver: &Resolver, code: &CodeMap, unit_shift: u32) -> Vec<ObjectRow> {
     #[derive(Default)]
     struct Parts {
         sums: Sums,
         irregular: u64,
         blocks: u64,
-        last: Option<(u32, u64)>,
-        by_function: HashMap<u32, Sums>,
-        by_line: HashMap<u32, Sums>,
+        by_piece: HashMap<u32, Sums, Mixed>,
     }
     let mut parts: BTreeMap<u32, Parts> = BTreeMap::new();
     let mut total = 0;
-    let mut last: Option<(u32, u64, u32)> = None;
-    for entry in entries.iter().filter(|e| e.group & 3 != CLASS_STORE) {
-        let page = entry.block << block_shift >> 12;
-        let object = match last {
-            Some((space, at, object)) if entry.object == 0 && (space, at) == (entry.space, page) => object,
-            _ => object_of(entry, spaces, resolver, block_shift),
-        };
-        last = (entry.object == 0).then_some((entry.space, page, object));
+    // The object of a unit's entries, and the blocks that these touched.
+    let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
+    for entry in entries.filter(|e| e.group & 3 != CLASS_STORE) {
+        let (object, blocks) = known.entry((entry.space, entry.unit, entry.object)).or_insert_with(|| (object_of(&entry, spaces, resolver, unit_shift), 0));
+        *blocks |= entry.blocks;
         total += entry.starts;
-        let part = parts.entry(object).or_default();
-        part.sums.add(entry);
+        let part = parts.entry(*object).or_default();
+        part.sums.add(&entry);
         part.irregular += if entry.group & 3 == 2 { entry.starts } else { 0 };
-        part.blocks += u64::from(part.last != Some((entry.space, entry.block)));
-        part.last = Some((entry.space, entry.block));
-        if let Some(piece) = code.pieces.get(entry.group as usize / 4) {
-            part.by_function.entry(piece.function).or_default().add(entry);
-            part.by_line.entry(piece.line).or_default().add(entry);
-        }
+        part.by_piece.entry(entry.group / 4).or_default().add(&entry);
+    }
+    // Entries of one unit are of different objects, unless none of them is known.
+    let mut touched: HashMap<(u32, u64, u32), u64, Mixed> = HashMap::default();
+    for ((space, unit, _), (object, blocks)) in known {
+        *touched.entry((space, unit, object)).or_default() |= blocks;
+    }
+    for ((.., object), blocks) in touched {
+        parts.entry(object).or_default().blocks += u64::from(blocks.count_ones());
     }
     let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
     let pct = |part: u64, whole: u64| mean(part, whole).map(|x| x * 100.0);
@@ -113,6 +112,13 @@ pub fn table(entries: &[BlockEntry], spaces: &[u32], resolver: &Resolver, code: 
         .map(|(number, part)| {
             let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
             let reuse = &part.sums.reuse;
+            let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) = Default::default();
+            for (piece, sums) in &part.by_piece {
+                if let Some(piece) = code.pieces.get(*piece as usize) {
+                    by_function.entry(piece.function).or_default().merge(sums);
+                    by_line.entry(piece.line).or_default().merge(sums);
+                }
+            }
             ObjectRow {
                 object: object.name,
                 kind: object.kind,
@@ -131,8 +137,8 @@ pub fn table(entries: &[BlockEntry], spaces: &[u32], resolver: &Resolver, code: 
                 interval_mean: mean(reuse.interval, reuse.reuses),
                 reuses: reuse.reuses,
                 first_touches: reuse.firsts,
-                functions: code_parts(code, &part.by_function, false, part.sums.starts),
-                lines: code_parts(code, &part.by_line, true, part.sums.starts),
+                functions: code_parts(code, &by_function, false, part.sums.starts),
+                lines: code_parts(code, &by_line, true, part.sums.starts),
             }
         })
         .collect();

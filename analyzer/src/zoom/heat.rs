@@ -4,9 +4,11 @@
 //! The rows are the hottest final regions of the location zoom, by address.
 
 use super::location::{LocationZoom, Region, collect_leaves};
-use super::time::{Chosen, Extent, Look, by_time};
+use super::chosen::{Chosen, Extent};
 use super::regions::{HeatRegions, HeatSums};
-use crate::engine::{Aids, Options, Outcome, SampleInfo, Source, analyse_with};
+use super::sums::HeatTable;
+use super::time::{Look, by_time};
+use crate::engine::{Aids, Options, SampleInfo, Source, analyse_with};
 use crate::totals::GroupReuse;
 use serde::Serialize;
 use std::sync::Arc;
@@ -97,7 +99,7 @@ fn label(region: &Region) -> String {
 }
 
 /// Cuts the run into columns.
-fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
+pub(super) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
     let n = order.len();
     if n >= COLUMNS {
         return (0..COLUMNS).map(|c| Extent::Samples(order[c * n / COLUMNS..(c + 1) * n / COLUMNS].to_vec())).collect();
@@ -114,6 +116,7 @@ pub struct Plan {
     extents: Vec<Extent>,
     columns: Vec<Column>,
     regions: Arc<HeatRegions>,
+    block_shift: u32,
 }
 
 impl Plan {
@@ -143,31 +146,44 @@ impl Plan {
             regions: Arc::new(HeatRegions::new(&bounds, block_shift, COLUMNS)),
             leaves,
             extents,
+            block_shift,
         })
     }
 
-    /// The columns.
-    pub(super) fn extents(&self) -> &[Extent] {
-        &self.extents
-    }
-
-    /// What the engine needs to count for the map.
-    pub(super) fn aids(&self) -> Aids {
-        Aids { heat: Some(self.regions.clone()), ..Aids::default() }
+    /// The map from units that were counted while the whole run was; the plan again if there were too many.
+    pub fn of_units(self, cells: &HeatTable, spaces: &[u32], unit_shift: u32) -> Result<HeatMap, Box<Plan>> {
+        let Some(cells) = cells.cells() else { return Err(Box::new(self)) };
+        let mut sums = HeatSums::default();
+        let width = self.columns.len();
+        for (unit, space, column, starts, reuses, distance) in cells {
+            let process = spaces.get(space as usize).copied().unwrap_or(0);
+            let regions = self.regions.of(process);
+            // Regions consist of whole units; their bounds are in blocks.
+            let block = unit << (unit_shift - self.block_shift);
+            let behind = regions.partition_point(|r| r.0 <= block);
+            if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| regions.get(at))
+                && block <= last
+            {
+                let touched = GroupReuse { reuses, firsts: 1, distance, ..GroupReuse::default() };
+                sums.add(region as usize * width + column as usize, starts, &touched);
+            }
+        }
+        Ok(self.fill(&sums))
     }
 
     /// Counts by a pass over the trace of its own.
     pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
-        let chosen = Chosen::new(source, samples, self.extents.iter().enumerate().map(|(c, e)| (e, 0, c as u32)));
-        let options = Options { blocks: false, windows: false, samples: false, incidence: false, ..options };
-        let outcome = analyse_with(&chosen, options, self.aids(), &|_| ());
-        self.fill(&outcome)
+        let chosen = Chosen::new(source, samples, self.extents.iter().enumerate().map(|(c, e)| (e, 0, c as u32)), false);
+        let options = Options { zoom: None, windows: false, samples: false, incidence: false, ..options };
+        let aids = Aids { heat: Some(self.regions.clone()), ..Aids::default() };
+        let outcome = analyse_with(&chosen, options, aids, &|_| ());
+        let mut sums = HeatSums::default();
+        outcome.buckets.iter().for_each(|b| sums.merge(&b.reuse.heat));
+        self.fill(&sums)
     }
 
     /// The map from what was counted.
-    pub(super) fn fill(self, outcome: &Outcome) -> HeatMap {
-        let mut sums = HeatSums::default();
-        outcome.buckets.iter().for_each(|b| sums.merge(&b.reuse.heat));
+    fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
         let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
             let cells: Vec<(u64, GroupReuse)> = (0..width).map(|c| sums.cell(row * width + c)).collect();

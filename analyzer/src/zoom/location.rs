@@ -7,12 +7,16 @@
 //! that keep it whole. Cold pages inside a run belong to it, so that a
 //! region is a whole object or several related ones.
 //!
+//! The tree is found from sums by unit of memory ([`crate::blocks`]). Then each entry is added to the deepest region that its unit is in, and regions to those
+//! around them.
+//!
 //! D of a region is that of the accesses to its blocks, and counts *all* blocks that were touched
 //! between two accesses, inside and outside of the region, inside one sample.
 
-use crate::blocks::BlockEntry;
+use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
 use crate::objects::{Resolver, UNKNOWN, object_of};
+use crate::mix::Mixed;
 use crate::totals::GroupReuse;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -133,16 +137,6 @@ pub struct LocationZoom {
     pub root: Region,
 }
 
-struct Zoomer<'a> {
-    code: &'a CodeMap,
-    resolver: Option<&'a Resolver>,
-    spaces: &'a [u32],
-    block_shift: u32,
-    tau: f64,
-    total: u64,
-    pages: Vec<u32>,
-}
-
 fn pct(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }
@@ -159,23 +153,127 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    pub(crate) fn add(&mut self, entry: &BlockEntry) {
+    pub(crate) fn add(&mut self, entry: &UnitEntry) {
         self.starts += entry.starts;
         self.reuse.merge(&entry.reuse);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Sums) {
+        self.starts += other.starts;
+        self.reuse.merge(&other.reuse);
     }
 }
 
 /// Page size at which the zoom ends, unless another is asked for.
 pub const STOP: u64 = 4096;
 
-/// Builds the tree from entries that are sorted by address space, block, group. `tau` is a percentage; pages get no smaller than `stop` bytes.
-pub fn zoom(entries: &[BlockEntry], spaces: &[u32], code: &CodeMap, block_shift: u32, tau: f64, stop: u64, resolver: Option<&Resolver>) -> LocationZoom {
-    let total = entries.iter().map(|e| e.starts).sum();
-    let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= block_shift && 1u64 << p >= stop).chain((stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= block_shift).then(|| stop.ilog2())).collect();
-    let zoomer = Zoomer { code, resolver, spaces, block_shift, tau, total, pages };
-    let mut root = zoomer.region(String::new(), None, entries, None, total);
-    root.children = zoomer.children(&root, entries, 0);
-    root.cold_share = cold(&root);
+/// Sizes, as powers of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of a block.
+    pub block: u32,
+    /// Bytes of a unit.
+    pub unit: u32,
+}
+
+/// A unit of memory, all its entries together.
+struct Unit {
+    space: u32,
+    unit: u64,
+    blocks: u64,
+    sums: Sums,
+}
+
+/// Units of memory by address space and address.
+struct Units {
+    list: Vec<Unit>,
+    place: HashMap<(u32, u64), u32, Mixed>,
+}
+
+impl Units {
+    fn new(entries: impl Iterator<Item = UnitEntry>) -> Units {
+        let mut place: HashMap<(u32, u64), u32, Mixed> = HashMap::default();
+        let mut list: Vec<Unit> = Vec::new();
+        for entry in entries {
+            let at = *place.entry((entry.space, entry.unit)).or_insert(list.len() as u32);
+            if at as usize == list.len() {
+                list.push(Unit { space: entry.space, unit: entry.unit, blocks: 0, sums: Sums::default() });
+            }
+            let unit = &mut list[at as usize];
+            unit.blocks |= entry.blocks;
+            unit.sums.add(&entry);
+        }
+        list.sort_unstable_by_key(|u| (u.space, u.unit));
+        list.iter().zip(0..).for_each(|(u, at)| *place.entry((u.space, u.unit)).or_default() = at);
+        Units { list, place }
+    }
+}
+
+/// A region before its code and its objects are known: some units that follow one another.
+struct Found {
+    region: Region,
+    parent: Option<usize>,
+    units: std::ops::Range<usize>,
+    by_piece: HashMap<u32, Sums, Mixed>,
+    by_object: HashMap<u32, u64, Mixed>,
+}
+
+struct Zoomer<'a> {
+    units: &'a [Unit],
+    spaces: &'a [u32],
+    sizes: Sizes,
+    tau: f64,
+    total: u64,
+    pages: Vec<u32>,
+    /// Each behind the one that it is in.
+    found: Vec<Found>,
+}
+
+/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no smaller than `stop` bytes.
+pub fn zoom<I: Iterator<Item = UnitEntry>>(entries: impl Fn() -> I, spaces: &[u32], code: &CodeMap, sizes: Sizes, tau: f64, stop: u64, resolver: Option<&Resolver>) -> LocationZoom {
+    let units = Units::new(entries());
+    let total = units.list.iter().map(|u| u.sums.starts).sum();
+    let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block).then(|| stop.ilog2());
+    let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= sizes.block && 1u64 << p >= stop).chain(smaller).collect();
+    let mut zoomer = Zoomer { units: &units.list, spaces, sizes, tau, total, pages: pages.clone(), found: Vec::new() };
+    zoomer.add(String::new(), None, 0..units.list.len(), None);
+    zoomer.divide(0, 0);
+    let Zoomer { mut found, .. } = zoomer;
+    // The deepest region of each unit.
+    let mut deepest = vec![0u32; units.list.len()];
+    for (number, f) in found.iter().enumerate() {
+        deepest[f.units.clone()].fill(number as u32);
+    }
+    let mut objects: HashMap<(u32, u64, u32), u32, Mixed> = HashMap::default();
+    for entry in entries() {
+        let unit = units.place.get(&(entry.space, entry.unit)).copied().unwrap_or(0);
+        let region = &mut found[deepest[unit as usize] as usize];
+        if entry.group & 3 != CLASS_STORE {
+            region.by_piece.entry(entry.group / 4).or_default().add(&entry);
+        }
+        if let Some(resolver) = resolver {
+            let object = *objects.entry((entry.space, entry.unit, entry.object)).or_insert_with(|| object_of(&entry, spaces, resolver, sizes.unit));
+            *region.by_object.entry(object).or_default() += entry.starts;
+        }
+    }
+    // From the inside out: a region has what those in it have.
+    let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
+    while let Some(Found { mut region, parent, by_piece, by_object, .. }) = found.pop() {
+        describe(&mut region, code, &by_piece, resolver, &by_object);
+        region.children = children.pop().unwrap_or_default();
+        region.children.reverse();
+        region.cold_share = cold(&region);
+        let Some(parent) = parent else {
+            return finish(region, tau, sizes, &pages);
+        };
+        by_piece.into_iter().for_each(|(piece, sums)| found[parent].by_piece.entry(piece).or_default().merge(&sums));
+        by_object.into_iter().for_each(|(object, starts)| *found[parent].by_object.entry(object).or_default() += starts);
+        children[parent].push(region);
+    }
+    unreachable!("the first region is the root")
+}
+
+fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
     let mut leaves = Vec::new();
     collect_leaves(&root, &mut leaves);
     let worst = leaves
@@ -183,7 +281,28 @@ pub fn zoom(entries: &[BlockEntry], spaces: &[u32], code: &CodeMap, block_shift:
         .filter(|r| !r.id.is_empty() && r.distance_mean.is_some())
         .max_by(|a, b| a.distance_mean.unwrap_or(0.0).total_cmp(&b.distance_mean.unwrap_or(0.0)).then(b.id.cmp(&a.id)))
         .map(|r| r.id.clone());
-    LocationZoom { block: 1 << block_shift, tau_pct: tau, pages: zoomer.pages.iter().map(|p| 1 << p).collect(), worst, root }
+    LocationZoom { block: 1 << sizes.block, tau_pct: tau, pages: pages.iter().map(|p| 1 << p).collect(), worst, root }
+}
+
+/// Names a region's code and objects.
+fn describe(region: &mut Region, code: &CodeMap, by_piece: &HashMap<u32, Sums, Mixed>, resolver: Option<&Resolver>, by_object: &HashMap<u32, u64, Mixed>) {
+    let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) = Default::default();
+    for (piece, sums) in by_piece {
+        if let Some(piece) = code.pieces.get(*piece as usize) {
+            by_function.entry(piece.function).or_default().merge(sums);
+            by_line.entry(piece.line).or_default().merge(sums);
+        }
+    }
+    region.functions = code_parts(code, &by_function, false, region.accesses);
+    region.lines = code_parts(code, &by_line, true, region.accesses);
+    let Some(resolver) = resolver else { return };
+    let mut order: Vec<(u32, u64)> = by_object.iter().map(|(&o, &n)| (o, n)).filter(|o| o.0 != UNKNOWN).collect();
+    order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
+    let part = |(number, accesses): (u32, u64)| {
+        let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
+        ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, region.accesses) }
+    };
+    region.objects = order.into_iter().take(CODE_ROWS).map(part).collect();
 }
 
 fn cold(region: &Region) -> Option<f64> {
@@ -237,36 +356,23 @@ pub(crate) fn code_parts(code: &CodeMap, sums: &HashMap<u32, Sums>, by_line: boo
 }
 
 impl Zoomer<'_> {
-    /// Describes the region of some entries. `page` is none for the root.
-    fn region(&self, id: String, process: Option<u32>, entries: &[BlockEntry], page: Option<u32>, parent: u64) -> Region {
+    /// Adds the region of some units. `page` is none for the root.
+    fn add(&mut self, id: String, parent: Option<usize>, units: std::ops::Range<usize>, page: Option<u32>) -> usize {
+        let list = &self.units[units.clone()];
         let mut sums = Sums::default();
-        let mut blocks = 0;
-        let mut last = None;
-        let mut by_function: HashMap<u32, Sums> = HashMap::new();
-        let mut by_line: HashMap<u32, Sums> = HashMap::new();
-        for entry in entries {
-            sums.add(entry);
-            if last != Some((entry.space, entry.block)) {
-                last = Some((entry.space, entry.block));
-                blocks += 1;
-            }
-            if entry.group & 3 != CLASS_STORE
-                && let Some(piece) = self.code.pieces.get(entry.group as usize / 4)
-            {
-                by_function.entry(piece.function).or_default().add(entry);
-                by_line.entry(piece.line).or_default().add(entry);
-            }
-        }
-        let (start, end) = match (page, entries.first(), entries.last()) {
+        list.iter().for_each(|u| sums.merge(&u.sums));
+        let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
+        let (start, end) = match (page, list.first(), list.last()) {
             (Some(page), Some(first), Some(last)) => {
-                let up = page - self.block_shift;
-                let start = u128::from(first.block >> up) << page;
-                let end = (u128::from(last.block >> up) + 1) << page;
+                let up = page - self.sizes.unit;
+                let start = u128::from(first.unit >> up) << page;
+                let end = (u128::from(last.unit >> up) + 1) << page;
                 (start, end - 1)
             }
             _ => (0, u128::from(u64::MAX)),
         };
-        Region {
+        let process = page.and(list.first()).and_then(|u| self.spaces.get(u.space as usize)).copied();
+        let region = Region {
             id,
             process,
             start: format!("{start:#x}"),
@@ -275,7 +381,7 @@ impl Zoomer<'_> {
             bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
             accesses: sums.starts,
             share: pct(sums.starts, self.total),
-            parent_share: pct(sums.starts, parent),
+            parent_share: pct(sums.starts, parent.map_or(self.total, |p| self.found[p].region.accesses)),
             blocks,
             accesses_per_block: mean(sums.starts, blocks),
             distance_mean: mean(sums.reuse.distance, sums.reuse.reuses),
@@ -284,75 +390,48 @@ impl Zoomer<'_> {
             reuses: sums.reuse.reuses,
             first_touches: sums.reuse.firsts,
             cold_share: None,
-            functions: code_parts(self.code, &by_function, false, sums.starts),
-            lines: code_parts(self.code, &by_line, true, sums.starts),
-            objects: self.objects(entries, sums.starts),
+            functions: Vec::new(),
+            lines: Vec::new(),
+            objects: Vec::new(),
             children: Vec::new(),
-        }
+        };
+        self.found.push(Found { region, parent, units, by_piece: HashMap::default(), by_object: HashMap::default() });
+        self.found.len() - 1
     }
 
-    /// The objects of some entries.
-    fn objects(&self, entries: &[BlockEntry], all: u64) -> Vec<ObjectPart> {
-        let Some(resolver) = self.resolver else { return Vec::new() };
-        let mut by_object: HashMap<u32, u64> = HashMap::new();
-        let mut last = None;
-        for entry in entries {
-            let page = (entry.space, entry.block << self.block_shift >> 12, entry.object);
-            let object = match last {
-                Some((at, object)) if at == page => object,
-                _ => object_of(entry, self.spaces, resolver, self.block_shift),
-            };
-            last = Some((page, object));
-            *by_object.entry(object).or_default() += entry.starts;
-        }
-        let mut order: Vec<(u32, u64)> = by_object.into_iter().filter(|o| o.0 != UNKNOWN).collect();
-        order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
-        order
-            .into_iter()
-            .take(CODE_ROWS)
-            .map(|(number, accesses)| {
-                let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
-                ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, all) }
-            })
-            .collect()
-    }
-
-    /// Hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
-    fn children(&self, region: &Region, entries: &[BlockEntry], level: usize) -> Vec<Region> {
+    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
+    fn divide(&mut self, region: usize, level: usize) {
+        let all = self.found[region].units.clone();
+        let (id, accesses) = (self.found[region].region.id.clone(), self.found[region].region.accesses);
         for level in level..self.pages.len() {
-            let hot: Vec<&[BlockEntry]> = self
-                .runs(entries, self.pages[level])
-                .filter(|run| {
-                    let accesses: u64 = run.iter().map(|e| e.starts).sum();
-                    accesses > 0 && accesses as f64 * 100.0 >= self.tau * region.accesses as f64
-                })
-                .collect();
-            if !region.id.is_empty() && hot.first().is_some_and(|run| run.len() == entries.len()) {
+            let starts = |run: &std::ops::Range<usize>| self.units[run.clone()].iter().map(|u| u.sums.starts).sum::<u64>();
+            let is_hot = |run: &std::ops::Range<usize>| starts(run) > 0 && starts(run) as f64 * 100.0 >= self.tau * accesses as f64;
+            let hot: Vec<std::ops::Range<usize>> = self.runs(all.clone(), self.pages[level]).into_iter().filter(is_hot).collect();
+            if !id.is_empty() && hot.first() == Some(&all) {
                 continue;
             }
-            return hot
-                .iter()
-                .enumerate()
-                .map(|(k, run)| {
-                    let id = if region.id.is_empty() { k.to_string() } else { format!("{}.{k}", region.id) };
-                    let process = run.first().and_then(|e| self.spaces.get(e.space as usize)).copied();
-                    // The smallest pages in which it is still one run show best where it begins and ends.
-                    let whole = |&l: &usize| self.runs(run, self.pages[l]).take(2).count() == 1;
-                    let tight = (level..self.pages.len()).take_while(whole).last().unwrap_or(level);
-                    let mut child = self.region(id, process, run, Some(self.pages[tight]), region.accesses);
-                    child.children = self.children(&child, run, tight + 1);
-                    child.cold_share = cold(&child);
-                    child
-                })
-                .collect();
+            for (k, run) in hot.into_iter().enumerate() {
+                let id = if id.is_empty() { k.to_string() } else { format!("{id}.{k}") };
+                // The smallest pages in which it is still one run show best where it begins and ends.
+                let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
+                let tight = (level..self.pages.len()).take_while(whole).last().unwrap_or(level);
+                let child = self.add(id, Some(region), run, Some(self.pages[tight]));
+                self.divide(child, tight + 1);
+            }
+            return;
         }
-        Vec::new()
     }
 
     /// Longest runs of contiguous pages with at least one access each.
-    fn runs<'b>(&self, entries: &'b [BlockEntry], page: u32) -> impl Iterator<Item = &'b [BlockEntry]> + use<'b> {
-        let up = page - self.block_shift;
-        entries.chunk_by(move |a, b| a.space == b.space && (b.block >> up) - (a.block >> up) <= 1)
+    fn runs(&self, units: std::ops::Range<usize>, page: u32) -> Vec<std::ops::Range<usize>> {
+        let up = page - self.sizes.unit;
+        let mut from = units.start;
+        let mut runs = Vec::new();
+        for run in self.units[units].chunk_by(|a, b| a.space == b.space && (b.unit >> up) - (a.unit >> up) <= 1) {
+            runs.push(from..from + run.len());
+            from += run.len();
+        }
+        runs
     }
 }
 
@@ -360,23 +439,30 @@ impl Zoomer<'_> {
 mod tests {
     use super::*;
 
-    fn entry(address: u64, starts: u64, group: u32, distance: u64) -> BlockEntry {
+    const SIZES: Sizes = Sizes { block: 6, unit: 12 };
+
+    fn entry(address: u64, starts: u64, group: u32, distance: u64) -> UnitEntry {
         let reuse = GroupReuse { reuses: starts - 1, firsts: 1, distance: distance * (starts - 1), distance_max: distance, interval: starts - 1 };
-        BlockEntry { block: address >> 6, space: 0, group, object: 0, starts, reuse }
+        UnitEntry { unit: address >> 12, blocks: 1 << (address >> 6 & 63), space: 0, group, object: 0, starts, reuse }
+    }
+
+    /// The tree of entries.
+    fn tree(entries: &[UnitEntry], spaces: &[u32], tau: f64) -> LocationZoom {
+        zoom(|| entries.iter().copied(), spaces, &CodeMap::new(), SIZES, tau, STOP, None)
     }
 
     /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
-    fn entries() -> Vec<BlockEntry> {
-        let mut all: Vec<BlockEntry> = (0..128).map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5)).collect();
+    fn entries() -> Vec<UnitEntry> {
+        let mut all: Vec<UnitEntry> = (0..128).map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5)).collect();
         all.push(entry(0x7f00_0000_a000, 9000, 2, 700));
         all.extend((0..10).map(|i| entry(0x7f80_0000_0000 + i * (1 << 32), 10, 1, 1)));
-        all.sort_by_key(|e| (e.space, e.block, e.group));
+        all.reverse();
         all
     }
 
     #[test]
     fn hot_runs_of_pages_are_found_and_cold_ones_left_out() {
-        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 10.0, STOP, None);
+        let tree = tree(&entries(), &[77], 10.0);
         assert_eq!(tree.root.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
@@ -391,7 +477,7 @@ mod tests {
 
     #[test]
     fn the_share_of_a_region_must_reach_tau() {
-        let tree = zoom(&entries(), &[77], &CodeMap::new(), 6, 50.0, STOP, None);
+        let tree = tree(&entries(), &[77], 50.0);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves.len(), 1);
@@ -400,26 +486,27 @@ mod tests {
 
     #[test]
     fn nothing_and_the_ends_of_the_address_space_are_fine() {
-        let tree = zoom(&[], &[], &CodeMap::new(), 6, 10.0, STOP, None);
-        assert_eq!((tree.root.accesses, tree.root.children.len(), tree.worst), (0, 0, None));
+        let nothing = tree(&[], &[], 10.0);
+        assert_eq!((nothing.root.accesses, nothing.root.children.len(), nothing.worst), (0, 0, None));
         let ends = [entry(0, 5, 1, 1), entry(u64::MAX, 5, 1, 1)];
-        let tree = zoom(&ends, &[1], &CodeMap::new(), 6, 10.0, STOP, None);
+        let tree = tree(&ends, &[1], 10.0);
         assert_eq!(tree.root.children.len(), 2);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves[1].end, "0xffffffffffffffff");
         // Blocks of one byte and of a gigabyte.
         for shift in [0, 30] {
-            let entries = [BlockEntry { block: u64::MAX >> shift, ..entry(0, 5, 1, 1) }];
-            assert_eq!(zoom(&entries, &[1], &CodeMap::new(), shift, 10.0, STOP, None).root.children.len(), 1);
+            let sizes = Sizes { block: shift, unit: crate::blocks::unit_shift(shift, STOP) };
+            let entries = [UnitEntry { unit: u64::MAX >> sizes.unit, ..entry(0, 5, 1, 1) }];
+            assert_eq!(zoom(|| entries.iter().copied(), &[1], &CodeMap::new(), sizes, 10.0, STOP, None).root.children.len(), 1);
         }
     }
 
     #[test]
     fn address_spaces_are_never_one_region() {
         let mut all = entries();
-        all.extend(entries().into_iter().map(|e| BlockEntry { space: 1, ..e }));
-        let tree = zoom(&all, &[10, 20], &CodeMap::new(), 6, 10.0, STOP, None);
+        all.extend(entries().into_iter().map(|e| UnitEntry { space: 1, ..e }));
+        let tree = tree(&all, &[10, 20], 10.0);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves.iter().map(|r| r.process).collect::<Vec<_>>(), [Some(10), Some(10), Some(20), Some(20)]);

@@ -1,8 +1,10 @@
 //! Multi-resolution views: when ([`time`]) and where in memory ([`location`]) locality is worst.
 
+pub(crate) mod chosen;
 pub mod heat;
 pub mod location;
 pub mod regions;
+pub mod sums;
 pub mod time;
 
 use crate::code::CodeMap;
@@ -27,18 +29,36 @@ pub struct FunctionPart {
     pub metrics: Metrics,
 }
 
-/// Counts of a bucket: the whole, and by function.
-pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, Vec<Counts>) {
+/// Counts by code.
+#[derive(Clone, Debug, Default)]
+pub struct ByCode {
+    /// By function.
+    pub functions: Vec<Counts>,
+}
+
+/// Counts of a bucket: the whole, and by code.
+pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode) {
     let Folded { mut whole, mut functions, .. } = bucket.footprint.fold(code);
     for (piece, names) in code.pieces.iter().enumerate() {
-        let mut counts = Counts::default();
-        for class in 0..4 {
-            counts.add_rows(&group_counts(bucket, piece * 4 + class));
-        }
+        let counts = piece_counts(bucket, piece);
         whole.add_rows(&counts);
         functions[names.function as usize].add_rows(&counts);
     }
-    (whole, functions)
+    (whole, ByCode { functions })
+}
+
+/// Counts of a bucket as a whole, which takes less time.
+pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> Counts {
+    // Of a map without code there are no footprints of functions to be counted.
+    let mut whole = bucket.footprint.fold(&CodeMap::default()).whole;
+    (0..code.pieces.len()).for_each(|piece| whole.add_rows(&piece_counts(bucket, piece)));
+    whole
+}
+
+fn piece_counts(bucket: &BucketOutcome, piece: usize) -> Counts {
+    let mut counts = Counts::default();
+    (0..4).for_each(|class| counts.add_rows(&group_counts(bucket, piece * 4 + class)));
+    counts
 }
 
 /// The functions with the most loads, at most `most`.

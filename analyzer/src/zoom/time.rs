@@ -3,8 +3,8 @@
 //! The root is the whole run. Its samples, in the order of their start times, are divided into at most
 //! [`FANOUT`] intervals of equally many samples; the hottest child with the worst locality is divided
 //! again, down to one sample; below that the sample's accesses are divided into sub-windows, and the last
-//! one lists its functions. Each level costs one pass over the rows of the node that is divided, so the
-//! whole tree costs little more than one pass over the trace.
+//! one lists its functions. The first level is counted while the whole run is ([`First`]); each other one costs a pass
+//! over the rows of the node that is divided, which are an eighth of those of the level above.
 //!
 //! Nodes of several samples count footprints over the union of their samples (`F_hat` is the estimate
 //! for the interval); D is that of their samples. In a sub-window everything, D included, is counted
@@ -13,16 +13,16 @@
 //! A child is *hot* if it has at least half the loads of the average child; of the hot ones the path goes to
 //! the one with the greatest footprint growth ΔF, then the greatest mean D.
 
-use super::{FunctionPart, bucket_counts, heat, top_functions};
+use super::chosen::{self, Chosen, Extent, Held};
+use super::sums::NO_COLUMN;
+use super::{ByCode, FunctionPart, bucket_counts, heat, top_functions, whole_counts};
 use crate::code::CodeMap;
-use crate::engine::{Aids, Options, SampleInfo, Source, analyse, analyse_with};
+use crate::engine::{BucketOutcome, GroupReuse, Options, Outcome, ReuseTotals, SampleInfo, Source, analyse};
 use crate::estimate::{Blocks, Design, Estimate, footprint};
+use crate::footprint::{FootprintSet, add_counts};
 use crate::incidence::Incidence;
 use crate::metrics::{Counts, Metrics};
-use crate::mix::Mixed;
-use crate::rows::Chunk;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
 
 /// Children per node, at most.
 pub const FANOUT: usize = 8;
@@ -104,15 +104,6 @@ pub struct TimeZoom {
     pub root: Node,
 }
 
-/// Part of the run that a node stands for: samples, or a range of loads of one sample.
-#[derive(Clone, Debug)]
-pub(super) enum Extent {
-    Samples(Vec<usize>),
-    Loads(usize, std::ops::Range<u64>),
-    /// Parts of several samples.
-    Parts(Vec<(usize, std::ops::Range<u64>)>),
-}
-
 /// Which part of the run to look at, and which way down.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
@@ -150,15 +141,6 @@ fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
 }
 
 impl Extent {
-    /// The samples that it has something of.
-    pub(super) fn samples(&self) -> Vec<usize> {
-        match self {
-            Extent::Samples(list) => list.clone(),
-            Extent::Loads(sample, _) => vec![*sample],
-            Extent::Parts(parts) => parts.iter().map(|p| p.0).collect(),
-        }
-    }
-
     fn divide(&self, samples: &[SampleInfo]) -> Vec<Extent> {
         match self {
             Extent::Samples(list) if list.len() > 1 => {
@@ -182,123 +164,22 @@ impl Extent {
     }
 }
 
-/// The rows of some extents: those of extent k are in bucket k.
-pub(super) struct Chosen<'a> {
-    source: &'a dyn Source,
-    pieces: Vec<usize>,
-    /// By sample identity: its buckets and columns, as (loads of the sample, bucket, column), ascending.
-    wanted: HashMap<(u32, u32, u32), Wanted>,
-}
-
-/// What is wanted of one sample.
-struct Wanted {
-    /// Loads of the sample that lie before each of its pieces.
-    before: HashMap<usize, u64>,
-    /// Loads of the whole sample.
-    loads: u64,
-    ranges: Vec<(std::ops::Range<u64>, u32, u32)>,
-}
-
-impl<'a> Chosen<'a> {
-    /// `extents`, each with the bucket and the column that its rows go to.
-    pub(super) fn new<'e>(source: &'a dyn Source, samples: &[SampleInfo], extents: impl Iterator<Item = (&'e Extent, u32, u32)>) -> Chosen<'a> {
-        let mut pieces = Vec::new();
-        let mut wanted: HashMap<(u32, u32, u32), Wanted> = HashMap::new();
-        let mut want = |number: usize, range: std::ops::Range<u64>, bucket: u32, column: u32| {
-            let sample = &samples[number];
-            let mut first = 0;
-            for &(piece, loads) in &sample.parts {
-                // At the borders there may be stores that belong to a load of the range.
-                if range.start <= first + loads && range.end >= first {
-                    pieces.push(piece);
-                }
-                first += loads;
-            }
-            let entry = wanted.entry((sample.process, sample.thread, sample.sample)).or_insert_with(|| {
-                let mut sum = 0;
-                let mut before = HashMap::new();
-                for &(piece, loads) in &sample.parts {
-                    // A sample that is interrupted inside one piece counts from its first rows there.
-                    before.entry(piece).or_insert(sum);
-                    sum += loads;
-                }
-                Wanted { before, loads: sum, ranges: Vec::new() }
-            });
-            entry.ranges.push((range, bucket, column));
-        };
-        for (extent, bucket, column) in extents {
-            match extent {
-                Extent::Samples(list) => list.iter().for_each(|&s| want(s, 0..u64::MAX, bucket, column)),
-                Extent::Loads(sample, range) => want(*sample, range.clone(), bucket, column),
-                Extent::Parts(parts) => parts.iter().filter(|p| !p.1.is_empty()).for_each(|(s, r)| want(*s, r.clone(), bucket, column)),
-            }
-        }
-        pieces.sort_unstable();
-        pieces.dedup();
-        Chosen { source, pieces, wanted }
-    }
-}
-
-impl Source for Chosen<'_> {
-    fn pieces(&self) -> usize {
-        self.pieces.len()
-    }
-
-    fn piece_rows(&self, piece: usize) -> u64 {
-        self.pieces.get(piece).map_or(0, |&p| self.source.piece_rows(p))
-    }
-
-    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let numbers: Vec<usize> = pieces.iter().filter_map(|&p| self.pieces.get(p)).copied().collect();
-        let chunks = self.source.read(&numbers);
-        chunks.into_iter().zip(numbers).map(|(read, number)| read.map(|chunk| self.choose(chunk, number))).collect()
-    }
-}
-
-impl Chosen<'_> {
-    /// Keeps the wanted rows of a piece.
-    fn choose(&self, mut chunk: Chunk, number: usize) -> Chunk {
-        let mut runs = Vec::new();
-        for run in std::mem::take(&mut chunk.runs) {
-            let Some(wanted) = self.wanted.get(&(run.process, run.thread, run.sample)) else { continue };
-            let first = wanted.before.get(&number).copied().unwrap_or(0);
-            let length = run.loads.len() as u64;
-            let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
-            for (range, bucket, column) in &wanted.ranges {
-                // Loads of the sample → loads of the run.
-                let from = range.start.saturating_sub(first).min(length);
-                let to = range.end.saturating_sub(first).min(length);
-                // A store belongs to the load that follows it, or to the last one of the sample.
-                let store = |load: u64| {
-                    let load = (run.loads.start as u64).saturating_add(load.saturating_sub(first));
-                    run.stores.start + before.partition_point(|&b| u64::from(b) < load)
-                };
-                let first_store = if range.start <= first { run.stores.start } else { store(range.start) };
-                let end_store = if range.end >= wanted.loads { run.stores.end } else if range.end <= first { run.stores.start } else { store(range.end) };
-                if from >= to && first_store >= end_store {
-                    continue;
-                }
-                let mut part = run.clone();
-                part.loads = run.loads.start + from as usize..run.loads.start + to.max(from) as usize;
-                part.stores = first_store..end_store.max(first_store);
-                (part.bucket, part.column) = (*bucket, *column);
-                runs.push(part);
-            }
-        }
-        chunk.runs = runs;
-        chunk
-    }
+/// Which sample numbers some samples have.
+fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
+    let mut all = vec![false; list.iter().map(|&s| samples[s].sample as usize + 1).max().unwrap_or(0)];
+    list.iter().for_each(|&s| all[samples[s].sample as usize] = true);
+    all
 }
 
 /// The footprint of the interval that samples stand for.
 fn estimated(marks: &Incidence, samples: &[SampleInfo], list: &[usize], counts: &Counts, rho: f64) -> Estimate {
-    let chosen: HashSet<u32, Mixed> = list.iter().map(|&s| samples[s].sample).collect();
-    let blocks = Blocks::chosen(marks, 0, |m| chosen.contains(&m.sample));
+    let chosen = numbers(samples, list);
+    let blocks = Blocks::chosen(marks, 0, |m| chosen.get(m.sample as usize).copied().unwrap_or(false));
     footprint(&blocks.blocks, Design::new(rho, list.len() as u64), marks.scale(), counts.footprint)
 }
 
 /// Describes an extent.
-fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>, marks: &Incidence) -> Node {
+fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>, marks: Option<&Incidence>) -> Node {
     let list = &extent.samples()[..];
     let infos = || list.iter().filter_map(|&s| samples.get(s));
     let common = |of: fn(&SampleInfo) -> u32| {
@@ -314,8 +195,10 @@ fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, al
         Extent::Samples(_) => (Kind::Interval, false),
     };
     // Without marks (a complete trace) everything has been seen.
-    let known = !marks.spaces().iter().all(Vec::is_empty);
-    let hat = rho.filter(|_| !exact).map(|rho| if known { estimated(marks, samples, list, counts, rho) } else { Estimate::exact(counts.footprint as f64 * rho) });
+    let hat = rho.filter(|_| !exact).map(|rho| match marks {
+        Some(marks) => estimated(marks, samples, list, counts, rho),
+        None => Estimate::exact(counts.footprint as f64 * rho),
+    });
     Node {
         kind: if id.is_empty() { Kind::Run } else { kind },
         id,
@@ -339,106 +222,198 @@ fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, al
     }
 }
 
-/// The child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
-fn worst(children: &mut [Node]) -> Option<usize> {
-    let loads = |n: &Node| n.metrics.accesses + n.metrics.implied;
+/// Whether children are hot, and the child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
+fn worst(children: &[Counts]) -> (Vec<bool>, Option<usize>) {
+    let loads = |c: &Counts| c.accesses + c.implied;
     let all: u64 = children.iter().map(loads).sum();
-    let count = children.len() as u64;
-    for child in children.iter_mut() {
-        child.hot = loads(child) > 0 && u128::from(loads(child)) * 2 * u128::from(count) >= u128::from(all);
-    }
-    let key = |n: &Node| (n.metrics.growth.unwrap_or(0.0), n.metrics.distance_mean.unwrap_or(0.0));
-    (0..children.len()).filter(|&i| children[i].hot).max_by(|&a, &b| {
-        let (x, y) = (key(&children[a]), key(&children[b]));
+    let is_hot = |c: &Counts| loads(c) > 0 && u128::from(loads(c)) * 2 * children.len() as u128 >= u128::from(all);
+    let hot: Vec<bool> = children.iter().map(is_hot).collect();
+    let metrics: Vec<Metrics> = children.iter().map(Counts::metrics).collect();
+    let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.distance_mean.unwrap_or(0.0));
+    let worst = (0..children.len()).filter(|&i| hot[i]).max_by(|&a, &b| {
+        let (x, y) = (key(&metrics[a]), key(&metrics[b]));
         // The earliest of equals.
         x.0.total_cmp(&y.0).then(x.1.total_cmp(&y.1)).then(b.cmp(&a))
-    })
+    });
+    (hot, worst)
 }
 
-/// Whether each of the extents is so many columns of a heat map.
-fn aligned(extents: &[Extent], columns: &[Extent]) -> bool {
-    let per = columns.len() / extents.len().max(1);
-    per > 0
-        && columns.len() == per * extents.len()
-        && extents.iter().zip(columns.chunks(per)).all(|(extent, columns)| match extent {
-            Extent::Samples(list) => list.iter().copied().eq(columns.iter().flat_map(Extent::samples)),
-            Extent::Loads(sample, range) => {
-                let part = |e: &Extent| if let Extent::Parts(parts) = e { parts.first().filter(|p| parts.len() == 1 && p.0 == *sample).map(|p| p.1.clone()) } else { None };
-                let parts: Option<Vec<std::ops::Range<u64>>> = columns.iter().map(part).collect();
-                parts.is_some_and(|p| p[0].start == range.start && p[per - 1].end == range.end)
+/// What was counted of the children of a node.
+struct Level {
+    extents: Vec<Extent>,
+    counts: Vec<Counts>,
+    hot: Vec<bool>,
+    /// The child that the path goes to, and its code.
+    next: Option<(usize, ByCode)>,
+}
+
+impl Level {
+    /// From the buckets of the children. `way`: the child that was asked for.
+    fn new(extents: Vec<Extent>, buckets: &[BucketOutcome], code: &CodeMap, way: Option<usize>) -> Level {
+        let counts: Vec<Counts> = (0..extents.len()).map(|k| buckets.get(k).map(|b| whole_counts(b, code)).unwrap_or_default()).collect();
+        let (hot, worst) = worst(&counts);
+        let next = way.map(|k| k.min(extents.len().saturating_sub(1))).or(worst);
+        let by_code = |k: usize| buckets.get(k).map(|b| bucket_counts(b, code).1).unwrap_or_default();
+        Level { extents, counts, hot, next: next.map(|k| (k, by_code(k))) }
+    }
+}
+
+/// The first level of the tree, which is counted while the whole run is.
+pub struct First {
+    samples: Vec<SampleInfo>,
+    root: Extent,
+    /// Only a part of the run is looked at.
+    part: bool,
+    extents: Vec<Extent>,
+    columns: Vec<Extent>,
+    way: Option<usize>,
+}
+
+impl First {
+    /// Lists the samples of a trace and divides them.
+    pub fn new(source: &dyn Source, look: &Look) -> First {
+        let samples = chosen::list(source);
+        let order = by_time(&samples, look);
+        let columns = heat::columns(&samples, &order);
+        let root = Extent::Samples(order);
+        let extents = root.divide(&samples);
+        First { root, part: look.from_ns.is_some() || look.to_ns.is_some(), extents, columns, way: look.node.first().copied(), samples }
+    }
+
+    /// The rows of the trace: in the bucket of their child of the root (the last one holds all others), and in their column of the heat map.
+    pub(crate) fn rows<'a>(&self, source: &'a dyn Source) -> Chosen<'a> {
+        let mut cuts: Vec<Vec<(std::ops::Range<u64>, u32, u32)>> = vec![Vec::new(); self.samples.len()];
+        let mut buckets: Vec<Vec<(std::ops::Range<u64>, u32)>> = vec![Vec::new(); self.samples.len()];
+        let rest = self.rest();
+        let root = std::slice::from_ref(&self.root);
+        let extents = if self.extents.is_empty() { root } else { &self.extents };
+        for (bucket, extent) in extents.iter().enumerate() {
+            extent.each(|sample, range| buckets[sample].push((range, bucket as u32)));
+        }
+        for (column, extent) in self.columns.iter().enumerate() {
+            extent.each(|sample, range| cuts[sample].push((range, 0, column as u32)));
+        }
+        let mut parts: Vec<(Extent, u32, u32)> = Vec::new();
+        for (sample, (cuts, mut buckets)) in cuts.iter().zip(buckets).enumerate() {
+            let loads = self.samples[sample].loads;
+            if buckets.is_empty() {
+                buckets.push((0..u64::MAX, rest));
             }
-            Extent::Parts(_) => false,
-        })
+            // The ends of both divisions; the last part is open, for stores behind the last load.
+            let clip = |range: &std::ops::Range<u64>| if range.end >= loads { range.start..u64::MAX } else { range.clone() };
+            let mut ends: Vec<u64> = buckets.iter().map(|b| clip(&b.0).end).chain(cuts.iter().map(|c| clip(&c.0).end)).chain([u64::MAX]).collect();
+            ends.sort_unstable();
+            ends.dedup();
+            let mut from = 0;
+            for end in ends {
+                let bucket = buckets.iter().find(|b| clip(&b.0).contains(&from)).map_or(rest, |b| b.1);
+                let column = cuts.iter().find(|c| clip(&c.0).contains(&from)).map_or(NO_COLUMN, |c| c.2);
+                parts.push((Extent::Loads(sample, from..end), bucket, column));
+                from = end;
+            }
+        }
+        Chosen::new(source, &self.samples, parts.iter().map(|(e, b, c)| (e, *b, *c)), true)
+    }
+
+    /// The bucket of what is not looked at.
+    fn rest(&self) -> u32 {
+        self.extents.len().max(1) as u32
+    }
+
+    /// Takes the parts of what was counted, before they are united; `None` if the rows were not as their list.
+    pub fn take(self, outcome: &Outcome, code: &CodeMap) -> Option<Taken> {
+        if outcome.samples != self.samples {
+            return None;
+        }
+        // D and first touches of one sample are not the sums of those of its parts.
+        let divided = self.extents.iter().any(|e| matches!(e, Extent::Loads(..)));
+        let root = (self.part && !divided).then(|| {
+            let rest = self.rest() as usize;
+            let parts = outcome.parts.get(..rest.min(outcome.parts.len())).unwrap_or_default();
+            let mut counts = Vec::new();
+            let mut groups: Vec<GroupReuse> = Vec::new();
+            for part in parts {
+                add_counts(&mut counts, &part.counts);
+                groups.resize(groups.len().max(part.reuse.groups.len()), GroupReuse::default());
+                groups.iter_mut().zip(&part.reuse.groups).for_each(|(a, b)| a.merge(b));
+            }
+            let footprint = FootprintSet::union(parts.iter().map(|p| p.footprint.clone()).collect());
+            bucket_counts(&BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, ..ReuseTotals::new(None) } }, code)
+        });
+        Some(Taken { root, level: Level::new(self.extents, &outcome.parts, code, self.way) })
+    }
 }
 
-/// Builds the tree, and the heat map by the same pass where that can be. `samples` is the list of all samples, `whole` and `functions` the counts of the run.
-#[allow(clippy::too_many_arguments, reason = "what the pass before has found, and two plans")]
+/// The counts of the first level.
+pub struct Taken {
+    /// Of the root, if that is not the whole run, nor to be counted by itself.
+    root: Option<(Counts, ByCode)>,
+    level: Level,
+}
+
+/// Builds the tree. `samples` is the list of all samples, `whole` and `by_code` the counts of the run, `first` what was counted of the first level.
+#[allow(clippy::too_many_arguments, reason = "what the pass before has found")]
 pub fn zoom(
     source: &dyn Source,
     options: Options,
     code: &CodeMap,
     (samples, marks): (&[SampleInfo], &Incidence),
-    (whole, functions): (&Counts, &[Counts]),
+    (whole, by_code): (&Counts, &ByCode),
     rho: Option<f64>,
     look: &Look,
-    mut heat: Option<heat::Plan>,
-) -> (TimeZoom, Option<heat::HeatMap>) {
-    let mut map = None;
+    first: Option<Taken>,
+) -> TimeZoom {
     let all = whole.accesses + whole.implied;
     let mut extent = Extent::Samples(by_time(samples, look));
-    let options = Options { blocks: false, windows: false, samples: false, incidence: false, ..options };
+    let options = Options { zoom: None, windows: false, samples: false, incidence: false, ..options };
+    let held = Held::new(source);
+    let count = |extents: &[Extent]| {
+        let chosen = Chosen::new(&held, samples, extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0)), false);
+        held.narrow(chosen.numbers());
+        analyse(&chosen, options, &|_| ()).buckets
+    };
     // A part of the run has its own counts.
-    let part = (look.from_ns.is_some() || look.to_ns.is_some()).then(|| {
-        let chosen = Chosen::new(source, samples, std::iter::once((&extent, 0, 0)));
-        analyse(&chosen, options, &|_| ()).buckets.first().map(|b| bucket_counts(b, code)).unwrap_or_default()
-    });
-    let (whole, functions) = part.as_ref().map_or((whole, functions), |p| (&p.0, &p.1[..]));
-    let mut root = node(String::new(), &extent, samples, whole, all, rho, marks);
+    let (mut part, mut level) = first.map_or((None, None), |f| (f.root, Some(f.level)));
+    if part.is_none() && (look.from_ns.is_some() || look.to_ns.is_some()) {
+        part = Some(count(std::slice::from_ref(&extent)).first().map(|b| bucket_counts(b, code)).unwrap_or_default());
+    }
+    let (whole, by_code) = part.as_ref().map_or((whole, by_code), |p| (&p.0, &p.1));
+    let known = marks.spaces().iter().any(|marks| !marks.is_empty());
+    // Of the node that is divided: a node's children need no others.
+    let mut narrowed: Option<Incidence> = None;
+    let mut root = node(String::new(), &extent, samples, whole, all, rho, known.then_some(marks));
     root.hot = all > 0;
     root.on_path = true;
-    root.functions = top_functions(whole, functions, code, FUNCTIONS);
+    root.functions = top_functions(whole, &by_code.functions, code, FUNCTIONS);
     let mut path = Vec::new();
     let mut at = &mut root;
-    let mut way = look.node.iter();
+    let mut way = look.node.iter().copied();
     loop {
-        let extents = extent.divide(samples);
+        let asked = way.next();
+        let Level { extents, counts, hot, next } = match level.take() {
+            Some(level) => level,
+            None => {
+                let extents = extent.divide(samples);
+                let buckets = if extents.is_empty() { Vec::new() } else { count(&extents) };
+                Level::new(extents, &buckets, code, asked)
+            }
+        };
         if extents.is_empty() {
             break;
         }
-        let outcome = match heat.take() {
-            Some(plan) if aligned(&extents, plan.extents()) => {
-                let per = plan.extents().len() / extents.len();
-                let parts = plan.extents().iter().enumerate().map(|(c, e)| (e, (c / per) as u32, c as u32));
-                let outcome = analyse_with(&Chosen::new(source, samples, parts), options, plan.aids(), &|_| ());
-                map = Some(plan.fill(&outcome));
-                outcome
-            }
-            plan => {
-                map = map.or_else(|| plan.map(|p| p.count(source, options, samples)));
-                analyse_with(&Chosen::new(source, samples, extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0))), options, Aids::default(), &|_| ())
-            }
-        };
-        let counted: Vec<(Counts, Vec<Counts>)> = extents
-            .iter()
-            .enumerate()
-            .map(|(k, _)| outcome.buckets.get(k).map(|b| bucket_counts(b, code)).unwrap_or_default())
-            .collect();
         let id = |k: usize| if at.id.is_empty() { k.to_string() } else { format!("{}.{k}", at.id) };
-        let mut children: Vec<Node> =
-            extents.iter().zip(&counted).enumerate().map(|(k, (e, c))| node(id(k), e, samples, &c.0, all, rho, marks)).collect();
-        let worst = worst(&mut children);
-        let chosen = way.next().copied().map(|k| k.min(children.len() - 1)).or(worst);
-        at.children = children;
-        let Some(next) = chosen else { break };
+        let marks = known.then(|| narrowed.as_ref().unwrap_or(marks));
+        let describe = |(k, ((e, c), hot)): (usize, ((&Extent, &Counts), bool))| Node { hot, ..node(id(k), e, samples, c, all, rho, marks) };
+        at.children = extents.iter().zip(&counts).zip(hot).enumerate().map(describe).collect();
+        let Some((next, by_code)) = next else { break };
         at = &mut at.children[next];
         at.on_path = true;
-        at.functions = top_functions(&counted[next].0, &counted[next].1, code, FUNCTIONS);
+        at.functions = top_functions(&counts[next], &by_code.functions, code, FUNCTIONS);
         path.push(at.id.clone());
         extent = extents[next].clone();
+        narrowed = marks.map(|marks| marks.of_samples(&numbers(samples, &extent.samples())));
     }
-    // Too little to divide, but for columns.
-    let map = map.or_else(|| heat.map(|p| p.count(source, options, samples)));
-    (TimeZoom { fanout: FANOUT, path, root }, map)
+    TimeZoom { fanout: FANOUT, path, root }
 }
 
 #[cfg(test)]
