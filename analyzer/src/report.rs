@@ -568,7 +568,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         location_zoom: None,
         warnings,
     };
-    (analysis, whole, ByCode { functions })
+    (analysis, whole, ByCode { functions, loops })
 }
 
 fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {

@@ -126,7 +126,7 @@ fn code_text<'a>(parts: impl Iterator<Item = (&'a str, Option<f64>)>, most: usiz
 fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
     let path = if zoom.path.is_empty() { "the run is too short to divide".into() } else { zoom.path.join(" → ") };
     heading(out, &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"));
-    let mut t = table(style, &["interval", "", "samples", "A%", "A", "F", "ΔF", "ΔF_str%", "D", "D max", "functions"], 2);
+    let mut t = table(style, &["interval", "", "samples", "A%", "A", "F", "ΔF", "ΔF_str%", "D", "D max", "functions", "loops"], 2);
     let mut at = &zoom.root;
     time_row(&mut t, at);
     // The path's nodes are each followed by all of their children.
@@ -170,6 +170,8 @@ fn time_row(t: &mut Table, node: &Node) {
         2,
     );
     cells.push(Cell::new(code_text(node.functions.iter().map(|f| (f.function.as_str(), f.share)), 3)));
+    let places: Vec<String> = node.loops.iter().map(|l| if l.line == 0 { format!("[{}]", l.address) } else { format!("{}:{}", tail(&l.file, 20), l.line) }).collect();
+    cells.push(Cell::new(code_text(places.iter().map(String::as_str).zip(node.loops.iter().map(|l| l.share)), 2)));
     t.add_row(cells);
 }
 

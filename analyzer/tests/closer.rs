@@ -5,6 +5,7 @@ mod common;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use common::{Random, Row, manifest, sidecar, write_trace};
+use mgz_annotations_schema::sidecar::{Loop, NONE};
 use mgz_annotations_schema::trace::OBJECTS;
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
@@ -298,7 +299,13 @@ fn millionths(value: Option<f64>) -> Option<u64> {
 fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
     for lengths in [&[3001u64][..], &[1500, 700, 900]] {
         let folder = tempfile::tempdir().unwrap();
-        let sidecar = sidecar(16);
+        let mut sidecar = sidecar(16);
+        // Sites 0 to 3 are in a loop, which is in another one with sites 0 to 7.
+        sidecar.loops = vec![
+            Loop { function: 0, parent: 1, location: NONE, header: 0x1004, latch: 0x1008 },
+            Loop { function: 0, parent: NONE, location: NONE, header: 0x1000, latch: 0x1020 },
+        ];
+        sidecar.sites.iter_mut().take(8).zip(0..).for_each(|(site, i)| site.in_loop = if i < 4 { 1 } else { 2 });
         let mut random = Random(lengths.len() as u64);
         let mut rows = Vec::new();
         for (thread, &length) in lengths.iter().enumerate() {
@@ -327,6 +334,16 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
             assert_eq!([of("reuses"), of("first_touches")], [all.iter().flatten().count() as u64, all.iter().filter(|d| d.is_none()).count() as u64]);
             assert_eq!(millionths(child["D_mean"].as_f64()), mean(all.iter().flatten().copied()));
             assert_eq!(child["D_max"].as_u64(), all.iter().flatten().copied().max());
+            if child["on_path"] == true {
+                let listed = child["loops"].as_array().unwrap().iter();
+                let mut loops: Vec<(&str, [u64; 3])> = listed.map(|l| (l["address"].as_str().unwrap(), ["depth", "A", "F"].map(|k| l[k].as_u64().unwrap()))).collect();
+                loops.sort();
+                let inside = |depth: u64, sites: u32| {
+                    let those = || loads.iter().filter(move |r| r.site < sites);
+                    [depth, those().count() as u64, those().map(|r| r.address).collect::<std::collections::HashSet<_>>().len() as u64]
+                };
+                assert_eq!(loops, [("0x1000", inside(1, 8)), ("0x1004", inside(2, 4))]);
+            }
         }
         let map = result["heat_map"]["rows"].as_array().unwrap();
         assert_eq!(map.len(), 2);

@@ -29,22 +29,48 @@ pub struct FunctionPart {
     pub metrics: Metrics,
 }
 
+/// A loop inside a node, with the loops inside it.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoopPart {
+    /// Its function.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Link-time address of its head, hexadecimal.
+    pub address: String,
+    /// Number of loops that it is in, itself included.
+    pub depth: u32,
+    /// Share of the node's recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics of the loop inside the node.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+}
+
 /// Counts by code.
 #[derive(Clone, Debug, Default)]
 pub struct ByCode {
     /// By function.
     pub functions: Vec<Counts>,
+    /// By loop; each with those inside it.
+    pub loops: Vec<Counts>,
 }
 
 /// Counts of a bucket: the whole, and by code.
 pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode) {
-    let Folded { mut whole, mut functions, .. } = bucket.footprint.fold(code);
+    let Folded { mut whole, mut functions, mut loops, .. } = bucket.footprint.fold(code);
     for (piece, names) in code.pieces.iter().enumerate() {
         let counts = piece_counts(bucket, piece);
         whole.add_rows(&counts);
         functions[names.function as usize].add_rows(&counts);
+        names.loops.iter().for_each(|&l| loops[l as usize].add_rows(&counts));
     }
-    (whole, ByCode { functions })
+    (whole, ByCode { functions, loops })
 }
 
 /// Counts of a bucket as a whole, which takes less time.
@@ -61,20 +87,40 @@ fn piece_counts(bucket: &BucketOutcome, piece: usize) -> Counts {
     counts
 }
 
+/// Numbers of the counts with the most loads, at most `most`, each with its share of the whole in percent.
+fn top(whole: &Counts, counts: &[Counts], tie: impl Fn(usize) -> u32, most: usize) -> Vec<(usize, Option<f64>, Metrics)> {
+    let heat = |i: &usize| counts[*i].accesses + counts[*i].implied;
+    let mut order: Vec<usize> = (0..counts.len()).filter(|i| heat(i) > 0).collect();
+    order.sort_by_key(|i| (std::cmp::Reverse(heat(i)), tie(*i), *i));
+    order.truncate(most);
+    let all = whole.accesses + whole.implied;
+    order.into_iter().map(|i| (i, (all > 0).then(|| heat(&i) as f64 * 100.0 / all as f64), counts[i].metrics())).collect()
+}
+
 /// The functions with the most loads, at most `most`.
 pub(crate) fn top_functions(whole: &Counts, functions: &[Counts], code: &CodeMap, most: usize) -> Vec<FunctionPart> {
-    let heat = |i: &usize| functions[*i].accesses + functions[*i].implied;
-    let mut order: Vec<usize> = (0..functions.len()).filter(|i| heat(i) > 0).collect();
-    order.sort_by_key(|i| (std::cmp::Reverse(heat(i)), *i));
-    let all = whole.accesses + whole.implied;
-    order
-        .into_iter()
-        .take(most)
-        .map(|i| FunctionPart {
-            function: code.functions[i].function.clone(),
-            module: code.functions[i].module.clone(),
-            share: (all > 0).then(|| heat(&i) as f64 * 100.0 / all as f64),
-            metrics: functions[i].metrics(),
-        })
-        .collect()
+    let part = |(i, share, metrics): (usize, Option<f64>, Metrics)| {
+        let name = &code.functions[i];
+        FunctionPart { function: name.function.clone(), module: name.module.clone(), share, metrics }
+    };
+    top(whole, functions, |_| 0, most).into_iter().map(part).collect()
+}
+
+/// The loops with the most loads, at most `most`; of equals the outer one first.
+pub(crate) fn top_loops(whole: &Counts, loops: &[Counts], code: &CodeMap, most: usize) -> Vec<LoopPart> {
+    let part = |(i, share, metrics): (usize, Option<f64>, Metrics)| {
+        let name = &code.loops[i];
+        let function = code.functions.get(name.function as usize).cloned().unwrap_or_default();
+        LoopPart {
+            function: function.function,
+            module: function.module,
+            file: name.file.clone(),
+            line: name.line,
+            address: format!("{:#x}", name.header),
+            depth: name.depth,
+            share,
+            metrics,
+        }
+    };
+    top(whole, loops, |i| code.loops[i].depth, most).into_iter().map(part).collect()
 }

@@ -3,7 +3,7 @@
 //! The root is the whole run. Its samples, in the order of their start times, are divided into at most
 //! [`FANOUT`] intervals of equally many samples; the hottest child with the worst locality is divided
 //! again, down to one sample; below that the sample's accesses are divided into sub-windows, and the last
-//! one lists its functions. The first level is counted while the whole run is ([`First`]); each other one costs a pass
+//! one lists its functions and loops. The first level is counted while the whole run is ([`First`]); each other one costs a pass
 //! over the rows of the node that is divided, which are an eighth of those of the level above.
 //!
 //! Nodes of several samples count footprints over the union of their samples (`F_hat` is the estimate
@@ -15,7 +15,7 @@
 
 use super::chosen::{self, Chosen, Extent, Held};
 use super::sums::NO_COLUMN;
-use super::{ByCode, FunctionPart, bucket_counts, heat, top_functions, whole_counts};
+use super::{ByCode, FunctionPart, LoopPart, bucket_counts, heat, top_functions, top_loops, whole_counts};
 use crate::code::CodeMap;
 use crate::engine::{BucketOutcome, GroupReuse, Options, Outcome, ReuseTotals, SampleInfo, Source, analyse};
 use crate::estimate::{Blocks, Design, Estimate, footprint};
@@ -28,7 +28,7 @@ use serde::Serialize;
 pub const FANOUT: usize = 8;
 /// Sub-windows get no smaller than this, in loads.
 const SMALLEST: u64 = 64;
-/// Functions listed per node of the path.
+/// Functions, and loops, listed per node of the path.
 const FUNCTIONS: usize = 10;
 
 /// What a node is.
@@ -89,6 +89,8 @@ pub struct Node {
     pub on_path: bool,
     /// Functions with the most loads: for nodes on the path.
     pub functions: Vec<FunctionPart>,
+    /// Loops with the most loads: for nodes on the path.
+    pub loops: Vec<LoopPart>,
     /// Parts, in time order: for nodes on the path.
     pub children: Vec<Node>,
 }
@@ -218,6 +220,7 @@ fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, al
         hot: false,
         on_path: false,
         functions: Vec::new(),
+        loops: Vec::new(),
         children: Vec::new(),
     }
 }
@@ -385,6 +388,7 @@ pub fn zoom(
     root.hot = all > 0;
     root.on_path = true;
     root.functions = top_functions(whole, &by_code.functions, code, FUNCTIONS);
+    root.loops = top_loops(whole, &by_code.loops, code, FUNCTIONS);
     let mut path = Vec::new();
     let mut at = &mut root;
     let mut way = look.node.iter().copied();
@@ -409,6 +413,7 @@ pub fn zoom(
         at = &mut at.children[next];
         at.on_path = true;
         at.functions = top_functions(&counts[next], &by_code.functions, code, FUNCTIONS);
+        at.loops = top_loops(&counts[next], &by_code.loops, code, FUNCTIONS);
         path.push(at.id.clone());
         extent = extents[next].clone();
         narrowed = marks.map(|marks| marks.of_samples(&numbers(samples, &extent.samples())));
