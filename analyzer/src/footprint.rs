@@ -8,7 +8,7 @@
 //!
 //! Method. Touches are first joined in a small table that stays in the cache, in which a key has one place ([`front`]). What has to make room there for
 //! another key is appended to one of some [`partitions`](partition) by its page: nothing is
-//! looked up, and nothing depends on what the data is. When a partition has half as many new entries as it has old ones, they are merged
+//! looked up, and nothing depends on what the data is. When a partition has as many new entries as it has old ones, they are merged
 //! into these, with a table that is in the cache while that lasts. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file.

@@ -166,7 +166,7 @@ impl Partitions {
         let number = if self.partitions.len() == PARTITIONS { partition_of(place.key >> OWNER_BITS) } else { 0 };
         let partition = &mut self.partitions[number];
         partition.new.push(place);
-        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() / 2 {
+        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() {
             self.settle(number);
         }
     }
@@ -203,7 +203,7 @@ impl Partitions {
         }
     }
 
-    /// Tells the budget how many entries there are. (Before they are merged there may be half as many again.)
+    /// Tells the budget how many entries there are. (Before they are merged there may be as many again.)
     fn account(&mut self) {
         let held: usize = self.partitions.iter().map(|p| p.places.len()).sum();
         if held >= self.held {
