@@ -312,9 +312,10 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
         list.sort_by(f64::total_cmp);
     }
     let (share, total) = (sums[runs / 2], totals[runs / 2]);
-    assert!((share - LOADS[1] / LOADS.iter().sum::<f64>()).abs() < 0.15, "{sums:?}");
-    assert!((0.5..2.0).contains(&total), "{totals:?}");
-    assert!(covered >= 2, "{covered} of {runs} intervals cover the truth: {totals:?}");
+    // A run of a second has few measurements, and each is good to within a factor of two or three. Their intervals know that.
+    assert!(share > 0.6 && share < 0.98, "{sums:?}");
+    assert!((0.25..4.0).contains(&total), "{totals:?}");
+    assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
 /// Triggers by a counter come once a period, where what it counts happens, and each window stands for a period. What counts loads is not on every machine, so
