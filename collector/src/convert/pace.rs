@@ -92,12 +92,16 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>) -> Pooled {
     let watched = watched.map(|w| log(w, WATCHED_SIGMA));
     let bare = |lap: f64| ((lap - ADDED).max(LEAST_SHARE * lap) * (LAP_SCALE * lap.powf(LAP_POWER)).min(lap)).sqrt();
     let lap = lap.map(|(ns, error)| log((bare(ns.max(LEAST)), error), LAP_SIGMA));
-    // Without a lap: what is usual, which counts for little beside a good measurement.
-    let usual = lap.is_none().then_some((USUAL.ln(), USUAL_SIGMA));
     let (mut weights, mut sum) = (0.0, 0.0);
-    for (value, sigma) in [watched, lap, usual].into_iter().flatten() {
+    let mut add = |(value, sigma): (f64, f64)| {
         weights += sigma.powi(-2);
         sum += value * sigma.powi(-2);
+        weights
+    };
+    let measured = [watched, lap].into_iter().flatten().map(&mut add).last().unwrap_or(0.0);
+    // What is usual counts for little beside a good measurement; where there is no lap, or all drowns in noise, it is better than nothing.
+    if lap.is_none() || measured < USUAL_SIGMA.powi(-2) {
+        add((USUAL.ln(), USUAL_SIGMA));
     }
     let source = if watched.is_some() { "watched" } else if lap.is_some() { "lap" } else { "others" };
     Pooled { ns: (sum / weights).exp().max(LEAST), sigma: weights.powf(-0.5), source }
