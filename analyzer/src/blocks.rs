@@ -34,6 +34,8 @@ pub struct UnitEntry {
     pub blocks: u64,
     /// Accesses that start here.
     pub starts: u64,
+    /// Constant loads that these imply.
+    pub implied: u64,
     /// Touches and their reuse.
     pub reuse: GroupReuse,
 }
@@ -49,30 +51,26 @@ pub struct Slot {
     blocks: u64,
     starts: u64,
     reuses: u64,
-    firsts: u64,
+    /// What would not fit is in [`BlockTable::carried`], as is what does not of `implied`.
+    firsts: u32,
+    implied: u32,
     distance: u64,
     interval: u64,
 }
 
 impl Slot {
-    const FREE: Slot = Slot { unit: 0, owner: FREE, distance_max: 0, blocks: 0, starts: 0, reuses: 0, firsts: 0, distance: 0, interval: 0 };
+    const FREE: Slot = Slot { unit: 0, owner: FREE, distance_max: 0, blocks: 0, starts: 0, reuses: 0, firsts: 0, implied: 0, distance: 0, interval: 0 };
+}
 
-    /// Counts a touch; `block`: the bit of its block, `starts`: accesses that start here with it.
-    #[inline(always)]
-    pub fn add(&mut self, touch: &GroupReuse, block: u64, starts: u64) {
-        self.blocks |= block;
-        self.starts += starts;
-        self.reuses += touch.reuses;
-        self.firsts += touch.firsts;
-        self.distance += touch.distance;
-        self.interval += touch.interval;
-        self.distance_max = self.distance_max.max(touch.distance_max.min(u64::from(u32::MAX)) as u32);
-    }
-
-    fn reuse(&self) -> GroupReuse {
-        let Slot { reuses, firsts, distance, interval, .. } = *self;
-        GroupReuse { reuses, firsts, distance, distance_max: u64::from(self.distance_max), interval }
-    }
+/// What is counted of a touch besides its reuse.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Touch {
+    /// Bits of the blocks.
+    pub blocks: u64,
+    /// Accesses that start here with it.
+    pub starts: u64,
+    /// Constant loads that these imply.
+    pub implied: u64,
 }
 
 /// A group in an address space, and an object where several share a page.
@@ -92,6 +90,8 @@ pub struct BlockTable {
     /// Owner without an object by address space and group, [`NOBODY`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     of_objects: HashMap<Owner, u32, Mixed>,
+    /// Of units and owners: multiples of 2³² of first touches and of implied loads that their slots have no room for.
+    carried: HashMap<(u64, u32), (u64, u64), Mixed>,
 }
 
 impl Default for BlockTable {
@@ -116,6 +116,7 @@ impl BlockTable {
             owners: Vec::new(),
             owner_of: Vec::new(),
             of_objects: HashMap::default(),
+            carried: HashMap::default(),
         }
     }
 
@@ -171,9 +172,32 @@ impl BlockTable {
         crate::prefetch(&self.table[(hash(unit, owner) >> self.shift) as usize & (self.table.len() - 1)]);
     }
 
+    /// Counts a touch of a unit by an owner.
+    #[inline(always)]
+    pub fn add(&mut self, unit: u64, owner: u32, reuse: &GroupReuse, touch: Touch) {
+        let slot = self.slot(unit, owner);
+        slot.blocks |= touch.blocks;
+        slot.starts += touch.starts;
+        slot.reuses += reuse.reuses;
+        slot.distance += reuse.distance;
+        slot.interval += reuse.interval;
+        slot.distance_max = slot.distance_max.max(reuse.distance_max.min(u64::from(u32::MAX)) as u32);
+        let (firsts, implied) = (u64::from(slot.firsts) + reuse.firsts, u64::from(slot.implied) + touch.implied);
+        (slot.firsts, slot.implied) = (firsts as u32, implied as u32);
+        if (firsts | implied) >> 32 != 0 {
+            self.carry(unit, owner, firsts >> 32, implied >> 32);
+        }
+    }
+
+    #[cold]
+    fn carry(&mut self, unit: u64, owner: u32, firsts: u64, implied: u64) {
+        let entry = self.carried.entry((unit, owner)).or_default();
+        *entry = (entry.0 + firsts, entry.1 + implied);
+    }
+
     /// The counts of a unit and owner; made if new.
     #[inline(always)]
-    pub fn touch(&mut self, unit: u64, owner: u32) -> &mut Slot {
+    fn slot(&mut self, unit: u64, owner: u32) -> &mut Slot {
         if self.used * 4 >= self.table.len() * 3 {
             self.grow();
         }
@@ -201,7 +225,7 @@ impl BlockTable {
         self.shift = 64 - size.trailing_zeros();
         self.used = 0;
         for slot in old.iter().filter(|e| e.owner != FREE) {
-            *self.touch(slot.unit, slot.owner) = *slot;
+            *self.slot(slot.unit, slot.owner) = *slot;
         }
     }
 
@@ -216,15 +240,26 @@ impl BlockTable {
         }
         let mine: Vec<u32> = other.owners.iter().map(|o| self.owner(o.space, o.group, o.object)).collect();
         for slot in other.table.iter().filter(|e| e.owner != FREE) {
-            self.touch(slot.unit, mine[slot.owner as usize]).add(&slot.reuse(), slot.blocks, slot.starts);
+            let (reuse, touch) = other.counts(slot);
+            self.add(slot.unit, mine[slot.owner as usize], &reuse, touch);
         }
+    }
+
+    /// What was counted in a slot.
+    fn counts(&self, slot: &Slot) -> (GroupReuse, Touch) {
+        let carried = if self.carried.is_empty() { None } else { self.carried.get(&(slot.unit, slot.owner)) };
+        let (firsts, implied) = carried.copied().unwrap_or_default();
+        let Slot { blocks, starts, reuses, distance, interval, .. } = *slot;
+        let reuse = GroupReuse { reuses, firsts: u64::from(slot.firsts) + (firsts << 32), distance, distance_max: u64::from(slot.distance_max), interval };
+        (reuse, Touch { blocks, starts, implied: u64::from(slot.implied) + (implied << 32) })
     }
 
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
         self.table.iter().filter(|e| e.owner != FREE).map(|slot| {
             let Owner { space, group, object } = self.owners[slot.owner as usize];
-            UnitEntry { unit: slot.unit, space, group, object, blocks: slot.blocks, starts: slot.starts, reuse: slot.reuse() }
+            let (reuse, Touch { blocks, starts, implied }) = self.counts(slot);
+            UnitEntry { unit: slot.unit, space, group, object, blocks, starts, implied, reuse }
         })
     }
 }
@@ -248,7 +283,7 @@ mod tests {
             let mut table = BlockTable::new();
             for unit in from..to {
                 let owner = table.owner(0, 1, 0);
-                table.touch(unit, owner).add(&GroupReuse { firsts: 1, ..GroupReuse::default() }, 1, 1);
+                table.add(unit, owner, &GroupReuse { firsts: 1, ..GroupReuse::default() }, Touch { blocks: 1, starts: 1, implied: 3 });
             }
             table
         };
@@ -267,6 +302,21 @@ mod tests {
         assert_eq!(entries.iter().find(|e| e.unit == 300_000).unwrap().reuse.firsts, 2);
     }
 
+    #[test]
+    fn what_a_slot_has_no_room_for_is_carried() {
+        let most = u64::from(u32::MAX);
+        let table = |times: u64| {
+            let mut table = BlockTable::new();
+            let owner = table.owner(0, 1, 0);
+            (0..times).for_each(|_| table.add(7, owner, &GroupReuse { firsts: most, ..GroupReuse::default() }, Touch { blocks: 1, starts: 1, implied: most - 1 }));
+            table
+        };
+        let mut all = table(5);
+        all.merge(table(3));
+        let entry = all.entries().next().unwrap();
+        assert_eq!((entry.reuse.firsts, entry.implied, entry.starts), (8 * most, 8 * (most - 1), 8));
+    }
+
     proptest! {
         #[test]
         fn tables_that_are_merged_count_what_one_would(
@@ -279,7 +329,7 @@ mod tests {
                 (entry.0, entry.1, entry.2) = (entry.0 | 1 << bit, entry.1 + 1, entry.2.max(distance));
                 let table = &mut tables[i % parts];
                 let owner = table.owner(space, group, object);
-                table.touch(unit, owner).add(&GroupReuse { reuses: 1, distance, distance_max: distance, ..GroupReuse::default() }, 1 << bit, 1);
+                table.add(unit, owner, &GroupReuse { reuses: 1, distance, distance_max: distance, ..GroupReuse::default() }, Touch { blocks: 1 << bit, starts: 1, implied: 0 });
             }
             let all = tables.into_iter().reduce(|mut a, b| { a.merge(b); a }).unwrap();
             let found: BTreeMap<_, _> = all.entries().map(|e| ((e.unit, e.space, e.group, e.object), (e.blocks, e.starts, e.reuse.distance_max))).collect();

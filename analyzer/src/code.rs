@@ -95,6 +95,8 @@ pub struct CodeMap {
     known: HashMap<String, (Arc<Vec<u32>>, u32, u32)>,
     /// Line piece of each site of the whole trace.
     site_pieces: Vec<u32>,
+    /// Class of each of these sites; empty for a map of names.
+    site_classes: Vec<u8>,
     /// Functions.
     pub functions: Vec<FunctionName>,
     /// Source lines.
@@ -150,6 +152,7 @@ impl CodeMap {
         let sites = Arc::new(sidecar.map(|s| self.sites(s, &module)).unwrap_or_default());
         let first_site = self.site_pieces.len() as u32;
         self.site_pieces.extend(sites.iter());
+        self.site_classes.extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
         if !id.is_empty() && sidecar.is_some() {
             self.known.insert(id.to_string(), (sites.clone(), unknown, first_site));
         }
@@ -333,6 +336,13 @@ impl CodeMap {
     /// Line piece of each load instruction.
     pub fn site_pieces(&self) -> &[u32] {
         &self.site_pieces
+    }
+
+    /// The group that a load instruction counts in.
+    pub fn site_group(&self, site: u32) -> Option<u32> {
+        let (piece, class) = (self.site_pieces.get(site as usize)?, self.site_classes.get(site as usize)?);
+        // As in rows: what is no class counts as Irregular.
+        Some(piece * 4 + u32::from(*class).min(2))
     }
 
     /// Pieces of a module's sites, the piece of all other sites, and whether the module is known.

@@ -15,7 +15,7 @@ use crate::strides::Strides;
 use crate::totals::{Place, SampleReuse};
 use crate::windows::WindowEngine;
 use crate::zoom::regions::HeatRegions;
-use crate::zoom::sums::Wanted;
+use crate::zoom::sums::{Wanted, ZoomSums};
 use std::sync::{Arc, Mutex};
 
 pub use crate::totals::{GroupReuse, REUSE_LEVELS, ReuseTotals};
@@ -94,6 +94,7 @@ impl Worker {
         while self.buckets.len() <= number as usize {
             // Reuse of parts of one run is all in the first bucket.
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
+            let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.budget.clone()));
             self.buckets.push(Bucket { footprints: Footprints::new(self.budget.clone()), reuse: ReuseTotals::new(zoom) });
         }
         &mut self.buckets[number as usize]
@@ -723,7 +724,7 @@ impl Driver {
         let (mut strides, mut incidence) = (Strides::default(), Vec::new());
         let parted = self.options.zoom.is_some_and(|z| z.parts);
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
-        let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(self.options.zoom)];
+        let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
             windows.merge(&worker.windows);
             strides.merge(worker.strides);
@@ -745,9 +746,12 @@ impl Driver {
         if parted {
             let mut whole = BucketOutcome { footprint: FootprintSet::default(), counts: Vec::new(), reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)) };
             let mut groups = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.parts)).unwrap_or_default().into_iter();
+            let mut distances = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.part_distances)).unwrap_or_default().into_iter();
             for (footprint, counts) in sets {
                 crate::footprint::add_counts(&mut whole.counts, &counts);
-                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups: groups.next().unwrap_or_default(), ..ReuseTotals::new(None) } });
+                // Distances are not told apart by group here: they count as one.
+                let (groups, distances) = (groups.next().unwrap_or_default(), vec![distances.next().unwrap_or_default()]);
+                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, distances, ..ReuseTotals::new(None) } });
             }
             buckets.push(whole);
         } else {

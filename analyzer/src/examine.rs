@@ -8,9 +8,10 @@ use crate::hats::Estimator;
 use crate::input::{ColumnSet, Trace};
 use crate::objects::{Resolver, read, table};
 use crate::partial::{Partial, PartialError};
-use crate::report::{Analysis, build, build_with_code};
+use crate::report::{Analysis, Built, build, build_with_code};
 use crate::zoom::time::Look;
 use crate::zoom::sums::Wanted;
+use crate::zoom::basis::Basis;
 use crate::zoom::{heat, location, time};
 use std::sync::Arc;
 
@@ -129,24 +130,26 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    let (mut analysis, whole, by_code) = build_with_code(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
+    let mixed = outcome.buckets[0].reuse.zoom.as_mut().map(|z| z.mixed.finish()).unwrap_or_default();
+    let Built { mut analysis, whole, by_code, places } = build_with_code(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
     if by_block {
+        let basis = Basis::new(&outcome, &trace.code, places);
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
         let entries = || sums.iter().flat_map(|z| z.blocks.entries());
         if let Some(objects) = &objects {
-            analysis.objects = table(entries(), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
+            analysis.objects = table(entries(), (&basis, &mixed, &outcome.samples), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
         }
         if questions.zoom {
             let sizes = location::Sizes { block: block_shift, unit: wanted.unit_shift };
-            let regions = location::zoom(entries, &outcome.spaces, &trace.code, sizes, questions.tau, questions.stop, objects.as_deref());
+            let regions = location::zoom(entries, (&basis, &analysis.summary.hats), &outcome.spaces, &trace.code, sizes, (questions.tau, questions.stop), objects.as_deref());
             let counted = sums.filter(|_| first.is_some());
             analysis.heat_map = heat::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(|plan| match counted {
                 Some(sums) => plan.of_units(&sums.heat, &outcome.spaces, wanted.unit_shift).unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
                 None => plan.count(source, options, &outcome.samples),
             });
             analysis.location_zoom = Some(regions);
-            let marks = (&outcome.samples[..], &outcome.incidence);
-            let tree = time::zoom(source, options, &trace.code, marks, (&whole, &by_code), analysis.summary.rho, &questions.look, first.take());
+            let whole = time::Part::of_whole(whole, &outcome.buckets[0]);
+            let tree = time::zoom(source, options, &trace.code, &outcome.samples, &basis, (&whole, &by_code), &questions.look, first.take());
             analysis.time_zoom = Some(tree);
         }
     }

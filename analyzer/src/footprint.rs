@@ -222,6 +222,31 @@ impl Footprints {
         owner
     }
 
+    /// Adds bytes that a group has touched in an access that started elsewhere.
+    pub fn add_tail(&mut self, address: u64, size: u32, group: u32, space: u32) {
+        let at = space as usize;
+        if self.owner_of.len() <= at {
+            self.owner_of.resize(at + 1, Vec::new());
+        }
+        let mut owner_of = std::mem::take(&mut self.owner_of[at]);
+        let owner = match owner_of.get(group as usize) {
+            Some(&owner) if owner != NOBODY => owner,
+            _ => self.new_owner(&mut owner_of, group, space),
+        };
+        self.owner_of[at] = owner_of;
+        let end = address.saturating_add(u64::from(size.max(1)) - 1);
+        for line in address / 64..=end / 64 {
+            let from = if line == address / 64 { address % 64 } else { 0 };
+            let to = if line == end / 64 { end % 64 } else { 63 };
+            let maps = touch(from as u32, (to - from + 1) as u32, false);
+            if fits(line, owner) {
+                self.partitions.push(Place { key: pack(line, owner), maps });
+            } else {
+                self.touch_odd(line, owner, maps);
+            }
+        }
+    }
+
     /// The lines behind the first of an access.
     #[inline(never)]
     fn tail(&mut self, at: u64, bytes: u32, owner: u32) {

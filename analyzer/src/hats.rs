@@ -35,8 +35,8 @@ impl Estimator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the fields are the symbols of docs/mgz-analyze.md")]
 pub struct Hats {
-    /// Samples in which the row has loads.
-    pub samples_seen: u64,
+    /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
+    pub samples_seen: Option<u64>,
     /// Mean F of a sample: what the row touches in a window of that size.
     #[serde(rename = "F_sample")]
     pub per_sample: Option<f64>,
@@ -178,58 +178,106 @@ impl<'a> Maker<'a> {
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
     pub fn make(&self, target: u32, counts: &Counts, seen: u64) -> Hats {
-        let Some(design) = self.design else { return Hats { samples_seen: seen, undersampled: true, ..Hats::default() } };
+        let Some(design) = self.design else { return Hats { samples_seen: Some(seen), undersampled: true, ..Hats::default() } };
         let sums = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
         let all = executed(sums, samples, design, counts.accesses + counts.implied);
         // How fast code runs is no matter of how many samples have seen the row.
         let sampled = executed(sums, samples, design.weighted(design.weights.map(|_| 0.0)), counts.accesses + counts.implied);
         let mean = distance(sums, samples, design);
-        let estimate = |list: List, observed: u64| -> Option<Estimate> {
-            if design.complete() {
-                return Some(Estimate::exact(observed as f64));
-            }
-            let mut estimate = self.blocks.as_ref()?.footprint(target, list, (design, self.scale), observed);
-            if self.resonant {
-                estimate.hi = estimate.hi.max(observed as f64 / design.share);
-            }
-            Some(estimate)
-        };
-        let memgaze = |observed: u64| observed as f64 / design.share;
-        let found = [
-            (estimate(List::All, counts.footprint), counts.footprint),
-            (estimate(List::Strided, counts.strided), counts.strided),
-            (estimate(List::Irregular, counts.irregular), counts.irregular),
-            (estimate(List::Lines, counts.lines64), counts.lines64),
-        ];
-        let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
-        let vague = |e: &Option<Estimate>| e.is_none_or(|e| e.vague());
-        let per_sample = |list: List| self.blocks.as_ref().map(|b| b.sightings(target, list) as f64 * self.scale / design.samples.max(1) as f64);
+        let lists = |list: List, observed: u64| self.blocks.as_ref().map(|b| b.footprint(target, list, (design, self.scale), observed));
+        let sightings = |list: List| self.blocks.as_ref().map(|b| b.sightings(target, list));
+        let hats = footprint_hats(lists, sightings, counts, (design, self.scale), self.resonant);
         Hats {
-            samples_seen: seen,
-            per_sample: per_sample(List::All),
-            strided_per_sample: per_sample(List::Strided),
-            irregular_per_sample: per_sample(List::Irregular),
+            samples_seen: Some(seen),
             accesses: all.map(|e| e.value).or(Some((counts.accesses + counts.implied) as f64 / design.share)),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),
-            footprint: Some(f.0),
-            footprint_lo: f.1,
-            footprint_hi: f.2,
-            strided: Some(s.0),
-            strided_lo: s.1,
-            strided_hi: s.2,
-            irregular: Some(i.0),
-            irregular_lo: i.1,
-            irregular_hi: i.2,
-            lines64: Some(l.0),
-            lines64_lo: l.1,
-            lines64_hi: l.2,
-            memgaze: Some(memgaze(counts.footprint)),
             distance_lo: mean.map(|e| e.lo),
             distance_hi: mean.map(|e| e.hi),
-            undersampled: !design.complete() && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && vague(&found[0].0))),
+            undersampled: !design.complete() && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && hats.undersampled)),
+            ..hats
         }
+    }
+}
+
+fn vague(estimate: &Option<Estimate>) -> bool {
+    estimate.is_none_or(|e| e.vague())
+}
+
+/// Footprints of a row; `undersampled` says whether that is vague.
+fn footprint_hats(
+    estimate_of: impl Fn(List, u64) -> Option<Estimate>,
+    sightings: impl Fn(List) -> Option<u64>,
+    counts: &Counts,
+    (design, scale): (Design, f64),
+    resonant: bool,
+) -> Hats {
+    let estimate = |list: List, observed: u64| -> Option<Estimate> {
+        if design.complete() {
+            return Some(Estimate::exact(observed as f64));
+        }
+        let mut estimate = estimate_of(list, observed)?;
+        if resonant {
+            estimate.hi = estimate.hi.max(observed as f64 / design.share);
+        }
+        Some(estimate)
+    };
+    let memgaze = |observed: u64| observed as f64 / design.share;
+    let found = [
+        (estimate(List::All, counts.footprint), counts.footprint),
+        (estimate(List::Strided, counts.strided), counts.strided),
+        (estimate(List::Irregular, counts.irregular), counts.irregular),
+        (estimate(List::Lines, counts.lines64), counts.lines64),
+    ];
+    let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
+    let per_sample = |list: List| sightings(list).map(|n| n as f64 * scale / design.samples.max(1) as f64);
+    Hats {
+        per_sample: per_sample(List::All),
+        strided_per_sample: per_sample(List::Strided),
+        irregular_per_sample: per_sample(List::Irregular),
+        footprint: Some(f.0),
+        footprint_lo: f.1,
+        footprint_hi: f.2,
+        strided: Some(s.0),
+        strided_lo: s.1,
+        strided_hi: s.2,
+        irregular: Some(i.0),
+        irregular_lo: i.1,
+        irregular_hi: i.2,
+        lines64: Some(l.0),
+        lines64_lo: l.1,
+        lines64_hi: l.2,
+        memgaze: Some(memgaze(counts.footprint)),
+        undersampled: vague(&found[0].0),
+        ..Hats::default()
+    }
+}
+
+/// How estimates of places are made: parts of memory or of the run, of which it is known what samples have seen of each, but not how many loads in which sample.
+#[derive(Clone, Copy)]
+pub struct Places {
+    /// How the samples were taken; none if that is not known.
+    pub design: Option<Design>,
+    /// Where the footprint comes from.
+    pub estimator: Estimator,
+    /// The samples are in step with the program.
+    pub resonant: bool,
+}
+
+impl Places {
+    /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated.
+    pub fn make(&self, seen: Option<&Kinds>, scale: f64, counts: &Counts, accesses: Option<f64>) -> Hats {
+        let Some(design) = self.design else { return Hats { undersampled: true, ..Hats::default() } };
+        let wanted = self.estimator == Estimator::Recapture && !design.complete();
+        let none = Kinds::default();
+        let kinds = seen.unwrap_or(&none);
+        let estimate = |list: List, observed: u64| wanted.then(|| footprint(of(kinds, list), design, scale, observed));
+        let sightings = |list: List| wanted.then(|| of(kinds, list).iter().map(|b| u64::from(b.samples)).sum());
+        let hats = footprint_hats(estimate, sightings, counts, (design, scale), self.resonant);
+        let samples_seen = (!design.complete()).then_some(kinds.samples);
+        let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
+        Hats { samples_seen, accesses, undersampled, ..hats }
     }
 }
 

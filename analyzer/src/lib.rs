@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod mix;
 pub mod objects;
 pub mod partial;
+mod places;
 mod radix;
 pub mod report;
 pub mod rows;

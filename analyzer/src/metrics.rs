@@ -102,7 +102,7 @@ impl Counts {
             interval_mean: ratio(self.interval_sum, self.reuses),
             reuses: self.reuses,
             first_touches: self.first_touches,
-            stores: self.stores,
+            stores: Some(self.stores),
         }
     }
 }
@@ -158,10 +158,17 @@ pub struct Metrics {
     pub interval_mean: Option<f64>,
     pub reuses: u64,
     pub first_touches: u64,
-    pub stores: u64,
+    /// None for parts of memory, where stores are not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stores: Option<u64>,
 }
 
 impl Metrics {
+    /// The metrics of a part of memory: stores are not counted there.
+    pub fn without_stores(self) -> Metrics {
+        Metrics { stores: None, ..self }
+    }
+
     /// The metrics with percentiles of D.
     pub fn with_distances(mut self, distances: &Histogram) -> Metrics {
         self.distance_p50 = distances.percentile(0.5);

@@ -4,7 +4,7 @@ use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
 use crate::estimate::Design;
 use crate::growth::Seen;
-use crate::hats::{Estimator, Hats, Maker, samples_seen};
+use crate::hats::{Estimator, Hats, Maker, Places, samples_seen};
 use crate::histogram::Histogram;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
@@ -192,6 +192,9 @@ pub struct FunctionRow {
     /// Estimates for the whole run.
     #[serde(flatten)]
     pub hats: Hats,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::strides::Stride>,
 }
@@ -218,6 +221,9 @@ pub struct LineRow {
     /// Estimates for the whole run.
     #[serde(flatten)]
     pub hats: Hats,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::strides::Stride>,
 }
@@ -250,6 +256,9 @@ pub struct LoopRow {
     /// Estimates for the whole run.
     #[serde(flatten)]
     pub hats: Hats,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::strides::Stride>,
 }
@@ -366,11 +375,23 @@ const STRIDES: usize = 4;
 
 /// Makes the result.
 pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, warnings: Vec<String>) -> Analysis {
-    build_with_code(manifest, code, outcome, block, estimator, warnings).0
+    build_with_code(manifest, code, outcome, block, estimator, warnings).analysis
 }
 
-/// Makes the result, and gives the counts of the whole and by code.
-pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> (Analysis, Counts, ByCode) {
+/// The result, and what else is to be made of the same counts.
+pub struct Built {
+    /// The tables.
+    pub analysis: Analysis,
+    /// Counts of the whole.
+    pub whole: Counts,
+    /// Counts by code.
+    pub by_code: ByCode,
+    /// How estimates are made.
+    pub places: Places,
+}
+
+/// As [`build`].
+pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Built {
     let bucket = &outcome.buckets[0];
     let folded = bucket.footprint.fold(code);
     let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
@@ -436,6 +457,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
                 share: share(&functions[i], &hats),
                 metrics: functions[i].metrics().with_distances(&distances[0][i]),
                 hats,
+                distances: distances[0][i].coarse().bins(),
                 strides: top(&strides[0][i]),
             }
         })
@@ -460,6 +482,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
                 share: share(&lines[i], &hats),
                 metrics: lines[i].metrics().with_distances(&distances[1][i]),
                 hats,
+                distances: distances[1][i].coarse().bins(),
                 strides: top(&strides[1][i]),
             }
         })
@@ -485,6 +508,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
                 share: share(&loops[i], &hats),
                 metrics: loops[i].metrics().with_distances(&distances[2][i]),
                 hats,
+                distances: distances[2][i].coarse().bins(),
                 strides: top(&strides[2][i]),
             }
         })
@@ -568,7 +592,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         location_zoom: None,
         warnings,
     };
-    (analysis, whole, ByCode { functions, loops })
+    Built { analysis, whole, by_code: ByCode { functions, loops }, places: Places { design, estimator, resonant: resonance.is_some() } }
 }
 
 fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {

@@ -4,6 +4,7 @@
 
 use crate::reuse::spread;
 use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
 
 /// Differences up to this are counted each by itself.
 const EXACT: i64 = 512;
@@ -197,9 +198,64 @@ impl Strides {
     }
 }
 
+/// Strides of code in a part of memory or of the run. How often it made each there is not counted: they are those of its load instructions, each weighted by
+/// the share of its loads that is there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StrideShare {
+    /// Smallest difference, bytes.
+    pub from: i64,
+    /// Greatest difference.
+    pub to: i64,
+    /// Share of all differences, percent, estimated.
+    pub pct: f64,
+}
+
+/// Strides by group of code, see [`crate::code`].
+#[derive(Debug, Default)]
+pub struct ByGroup {
+    /// Loads of the group in the whole trace, and counts by bin.
+    groups: HashMap<u32, (u64, Vec<(u32, u64)>)>,
+}
+
+impl ByGroup {
+    /// `counts`: site, bin, count. `group_of` gives the group of a site, `loads` that of a group's loads.
+    pub fn new(counts: &[(u32, u32, u64)], group_of: impl Fn(u32) -> Option<u32>, loads: impl Fn(u32) -> u64) -> ByGroup {
+        let mut groups: HashMap<u32, (u64, Vec<(u32, u64)>)> = HashMap::new();
+        for &(site, bin, count) in counts {
+            if let Some(group) = group_of(site) {
+                groups.entry(group).or_insert_with(|| (loads(group), Vec::new())).1.push((bin, count));
+            }
+        }
+        ByGroup { groups }
+    }
+
+    /// The most frequent strides of a place, at most `most`. `parts`: groups and how many loads they have there.
+    pub fn of(&self, parts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<StrideShare> {
+        let mut by_bin: BTreeMap<u32, f64> = BTreeMap::new();
+        let mut parts: Vec<(u32, u64)> = parts.collect();
+        // Sums of fractions depend on their order.
+        parts.sort_unstable();
+        for (group, here) in parts {
+            let Some((loads, counts)) = self.groups.get(&group) else { continue };
+            let share = here as f64 / (*loads).max(1) as f64;
+            counts.iter().for_each(|&(bin, count)| *by_bin.entry(bin).or_default() += count as f64 * share);
+        }
+        let all: f64 = by_bin.values().sum();
+        let mut list: Vec<(u32, f64)> = by_bin.into_iter().filter(|b| b.1 > 0.0).collect();
+        list.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        list.truncate(most);
+        list.into_iter()
+            .map(|(bin, count)| {
+                let (from, to) = range(bin);
+                StrideShare { from, to, pct: count * 100.0 / all }
+            })
+            .collect()
+    }
+}
+
 /// The most frequent strides of counts by bin, at most `most`.
 pub fn top(counts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<Stride> {
-    let mut by_bin: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
+    let mut by_bin: BTreeMap<u32, u64> = BTreeMap::new();
     counts.for_each(|(bin, count)| *by_bin.entry(bin).or_default() += count);
     let all: u64 = by_bin.values().sum();
     let mut list: Vec<(u32, u64)> = by_bin.into_iter().collect();
@@ -217,7 +273,6 @@ pub fn top(counts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<Stride>
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     #[test]
     fn every_difference_lies_in_its_bin() {
@@ -227,6 +282,18 @@ mod tests {
             assert!(bin(d) < 1 << BIN_BITS);
         }
         assert_eq!(range(bin(600)), (513, 1023));
+    }
+
+    #[test]
+    fn strides_of_a_place_are_those_of_its_code_by_the_share_of_its_loads() {
+        // Group 4 walks by 8 (site 0) and by 64 (site 1), group 9 is site 2, and site 3 is not known.
+        let group_of = |site: u32| [Some(4), Some(4), Some(9), None].get(site as usize).copied().flatten();
+        let strides = ByGroup::new(&[(0, bin(8), 30), (1, bin(64), 10), (2, bin(-8), 100), (3, bin(1), 999)], group_of, |group| u64::from(group) * 10);
+        let share = |stride: i64, pct: f64| StrideShare { from: stride, to: stride, pct };
+        assert_eq!(strides.of([(4, 40), (7, 5)].into_iter(), 4), [share(8, 75.0), share(64, 25.0)]);
+        // Half of group 4's loads and a tenth of group 9's: 15, 5 and 10 differences.
+        assert_eq!(strides.of([(9, 9), (4, 20)].into_iter(), 2), [share(8, 50.0), share(-8, 100.0 / 3.0)]);
+        assert_eq!(strides.of([(7, 5), (4, 0)].into_iter(), 2), []);
     }
 
     proptest! {

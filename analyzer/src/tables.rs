@@ -95,7 +95,7 @@ fn head(text: &str, most: usize) -> String {
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     summary(analysis, &mut out);
-    if analysis.summary.metrics.accesses == 0 && analysis.summary.metrics.stores == 0 {
+    if analysis.summary.metrics.accesses == 0 && analysis.summary.metrics.stores == Some(0) {
         return out;
     }
     functions(analysis, style, &mut out);
@@ -180,7 +180,7 @@ fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
         out,
         &format!("Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)", number(Some(zoom.tau_pct))),
     );
-    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "blocks", "A/block", "D", "D max", "objects", "functions", "lines"], 2);
+    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "F", "F_hat", "±", "B/line", "ΔF", "ΔF_irr%", "blocks", "A/block", "D", "D max", "objects", "functions", "lines"], 2);
     region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
     push(out, &t);
 }
@@ -188,17 +188,24 @@ fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
 fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize) {
     let mark = if worst == Some(region.id.as_str()) { "▶" } else { " " };
     let name = if region.id.is_empty() { "all" } else { &region.id };
+    let m = &region.metrics;
     let mut cells = row(
         vec![
             format!("{mark} {}{name}", "  ".repeat(depth)),
             if region.id.is_empty() { String::new() } else { format!("{}–{}", region.start, region.end) },
             if region.id.is_empty() { String::new() } else { bytes(region.bytes) },
             percent(region.share),
-            count(region.accesses),
+            count(m.accesses),
+            count(m.footprint),
+            number(region.hats.footprint),
+            error_bar(&region.hats),
+            number(m.line_bytes),
+            number(m.growth),
+            percent(m.growth_irregular_pct),
             count(region.blocks),
             number(region.accesses_per_block),
-            number(region.distance_mean),
-            region.distance_max.map_or("–".into(), count),
+            number(m.distance_mean),
+            m.distance_max.map_or("–".into(), count),
         ],
         2,
     );

@@ -102,7 +102,7 @@ pub struct ReuseTotals {
 }
 
 impl ReuseTotals {
-    pub(crate) fn new(zoom: Option<crate::zoom::sums::Wanted>) -> ReuseTotals {
+    pub(crate) fn new(zoom: Option<ZoomSums>) -> ReuseTotals {
         ReuseTotals {
             groups: Vec::new(),
             replicates: Vec::new(),
@@ -110,7 +110,7 @@ impl ReuseTotals {
             distances: Vec::new(),
             intervals: LogHistogram::default(),
             levels: Levels::new(REUSE_LEVELS),
-            zoom: zoom.map(|wanted| Box::new(ZoomSums::new(wanted))),
+            zoom: zoom.map(Box::new),
             heat: HeatSums::default(),
         }
     }

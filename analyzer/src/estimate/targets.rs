@@ -96,7 +96,9 @@ fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bo
 
 /// What a target has seen of which its sightings, in the order of numbers and samples, are these.
 fn kinds(list: &[Sighting], distinct: &mut Distinct) -> Kinds {
-    let mut kinds = Kinds::default();
+    distinct.begin();
+    let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
+    let mut kinds = Kinds { samples, ..Kinds::default() };
     let mut last = [0; 3];
     for one in list {
         let irregular = one.classes & IRREGULAR != 0;
@@ -133,6 +135,8 @@ pub struct Kinds {
     pub irregular: Vec<Block>,
     /// Lines of 64 bytes.
     pub lines: Vec<Block>,
+    /// Samples that have seen any of them.
+    pub samples: u64,
 }
 
 /// Blocks by target.
@@ -143,12 +147,17 @@ pub struct Grouped {
 
 impl Grouped {
     /// Groups marks. `targets` gives the targets of a code group.
-    pub fn new<'a>(incidence: &Incidence, targets: impl Fn(u32) -> &'a [u32] + Sync) -> Grouped {
+    pub fn new<'a>(incidence: &Incidence, targets: impl Fn(u32) -> &'a [u32]) -> Grouped {
+        Grouped::by_mark(incidence, |_, mark| targets(mark.group))
+    }
+
+    /// Groups marks. `targets` gives the targets of a mark in an address space.
+    pub fn by_mark<'a>(incidence: &Incidence, mut targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
         let mut seen: Vec<Vec<Sighting>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
                 let one = Sighting { number: number(space, mark.address, 0), sample: mark.sample, classes: 1 << (mark.group & 3) };
-                for &target in targets(mark.group) {
+                for &target in targets(space as u32, mark) {
                     if seen.len() <= target as usize {
                         seen.resize(target as usize + 1, Vec::new());
                     }

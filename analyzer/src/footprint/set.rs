@@ -154,17 +154,23 @@ impl FootprintSet {
         runs + self.loose.get(number).map_or(0, Vec::len)
     }
 
-    /// Footprints of the whole, of functions, lines and loops. In memory are the entries of one partition for each thread.
+    /// Footprints of the whole, of functions, lines and loops.
     pub fn fold(&self, code: &CodeMap) -> Folded {
+        self.fold_with(|| Folded::new(code), |folded, entries| fold(entries, code, folded), Folded::merge)
+    }
+
+    /// Gives all entries to folds that `new` makes, which `merge` brings together: those of some whole pages at a time, each key once, sorted by address space, line, group.
+    /// In memory are the entries of one partition for each thread.
+    pub(crate) fn fold_with<T: Send>(&self, new: impl Fn() -> T + Sync, add: impl Fn(&mut T, &[Entry]) + Sync, merge: impl Fn(T, T) -> T + Sync + Send) -> T {
         let used: Vec<usize> = (0..PARTITIONS).filter(|&p| self.size(p) > 0).collect();
         let all: usize = used.iter().map(|&p| self.size(p)).sum();
         let share = if all < FEW { PARTITIONS } else { used.len().div_ceil(rayon::current_num_threads() * 4).max(1) };
         let some = |numbers: &[usize]| {
-            let mut folded = Folded::new(code);
-            numbers.iter().for_each(|&p| fold(&self.partition(p), code, &mut folded));
+            let mut folded = new();
+            numbers.iter().for_each(|&p| add(&mut folded, &self.partition(p)));
             folded
         };
-        used.par_chunks(share).map(some).reduce_with(Folded::merge).unwrap_or_else(|| Folded::new(code))
+        used.par_chunks(share).map(some).reduce_with(&merge).unwrap_or_else(&new)
     }
 
     /// All entries, each key once, sorted by address space, line, group.

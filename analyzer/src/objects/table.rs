@@ -3,8 +3,16 @@
 use super::{Resolver, UNKNOWN};
 use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
+use crate::engine::SampleInfo;
+use crate::estimate::Grouped;
+use crate::footprint::FootprintSet;
+use crate::hats::Hats;
+use crate::metrics::Metrics;
 use crate::mix::Mixed;
-use crate::zoom::location::{CodePart, Sums, code_parts};
+use crate::places::{Places, WholePages, of_objects};
+use crate::strides::StrideShare;
+use crate::zoom::basis::{Basis, STRIDES};
+use crate::zoom::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,9 +37,6 @@ pub struct ObjectRow {
     pub instances: u64,
     /// Sum of their bytes.
     pub bytes: u64,
-    /// Loads.
-    #[serde(rename = "A")]
-    pub accesses: u64,
     /// Share of all recorded loads, percent.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
@@ -43,18 +48,15 @@ pub struct ObjectRow {
     /// Share of the loads that are Irregular, percent.
     #[serde(rename = "A_irr_pct")]
     pub irregular_share: Option<f64>,
-    /// Mean D of the touches of its blocks, over all blocks in between.
-    #[serde(rename = "D_mean")]
-    pub distance_mean: Option<f64>,
-    /// Greatest D.
-    #[serde(rename = "D_max")]
-    pub distance_max: Option<u64>,
-    /// Mean reuse interval.
-    pub interval_mean: Option<f64>,
-    /// Block touches that are reuses.
-    pub reuses: u64,
-    /// Block touches that are the first of their sample.
-    pub first_touches: u64,
+    /// Metrics of its loads; D and intervals of the touches of its blocks, over all blocks in between.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
     /// Functions that load it, most loads first.
     pub functions: Vec<CodePart>,
     /// Lines that load it.
@@ -75,14 +77,34 @@ pub(crate) fn object_of(entry: &UnitEntry, spaces: &[u32], resolver: &Resolver, 
     }
 }
 
-/// Makes the table from entries.
-pub fn table(entries: impl Iterator<Item = UnitEntry>, spaces: &[u32], resolver: &Resolver, code: &CodeMap, unit_shift: u32) -> Vec<ObjectRow> {
+/// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
+fn seen(basis: &Basis<'_>, samples: &[SampleInfo], resolver: &Resolver, pages: &WholePages<'_>) -> Grouped {
+    let times: HashMap<u32, u64, Mixed> = samples.iter().map(|s| (s.sample, s.first_time + s.last_time.saturating_sub(s.first_time) / 2)).collect();
+    Grouped::by_mark(basis.incidence, |space, mark| {
+        let process = pages.process(space);
+        if resolver.mixed(process, mark.address) {
+            pages.number(resolver.find(process, mark.address, times.get(&mark.sample).copied().unwrap_or(0)))
+        } else {
+            pages.of(space, mark.address >> pages.unit_shift())
+        }
+    })
+}
+
+/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several objects share.
+pub fn table(
+    entries: impl Iterator<Item = UnitEntry>,
+    (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
+    spaces: &[u32],
+    resolver: &Resolver,
+    code: &CodeMap,
+    unit_shift: u32,
+) -> Vec<ObjectRow> {
     #[derive(Default)]
     struct Parts {
         sums: Sums,
         irregular: u64,
         blocks: u64,
-        by_piece: HashMap<u32, Sums, Mixed>,
+        by_group: ByGroup,
     }
     let mut parts: BTreeMap<u32, Parts> = BTreeMap::new();
     let mut total = 0;
@@ -95,7 +117,7 @@ pub fn table(entries: impl Iterator<Item = UnitEntry>, spaces: &[u32], resolver:
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
         part.irregular += if entry.group & 3 == 2 { entry.starts } else { 0 };
-        part.by_piece.entry(entry.group / 4).or_default().add(&entry);
+        part.by_group.entry(entry.group).or_default().add(&entry);
     }
     // Entries of one unit are of different objects, unless none of them is known.
     let mut touched: HashMap<(u32, u64, u32), u64, Mixed> = HashMap::default();
@@ -107,18 +129,17 @@ pub fn table(entries: impl Iterator<Item = UnitEntry>, spaces: &[u32], resolver:
     }
     let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
     let pct = |part: u64, whole: u64| mean(part, whole).map(|x| x * 100.0);
+    let pages = WholePages::new(resolver, spaces);
+    let footprints = of_objects(basis.footprint, mixed, &pages);
+    let seen = seen(basis, samples, resolver, &pages);
     let mut rows: Vec<ObjectRow> = parts
         .into_iter()
         .map(|(number, part)| {
             let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
-            let reuse = &part.sums.reuse;
-            let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) = Default::default();
-            for (piece, sums) in &part.by_piece {
-                if let Some(piece) = code.pieces.get(*piece as usize) {
-                    by_function.entry(piece.function).or_default().merge(sums);
-                    by_line.entry(piece.line).or_default().merge(sums);
-                }
-            }
+            let mut counts = footprints.get(number as usize).copied().unwrap_or_default();
+            counts.add_rows(&part.sums.counts());
+            let executed = basis.executed(part.by_group.iter().map(|(&group, sums)| (group, sums.starts + sums.implied)));
+            let (by_function, by_line) = by_function_and_line(code, &part.by_group);
             ObjectRow {
                 object: object.name,
                 kind: object.kind,
@@ -127,21 +148,18 @@ pub fn table(entries: impl Iterator<Item = UnitEntry>, spaces: &[u32], resolver:
                 stack: object.stack.split(" < ").filter(|s| !s.is_empty()).map(str::to_string).collect(),
                 instances: resolver.instances.get(number as usize).copied().unwrap_or(0),
                 bytes: resolver.bytes.get(number as usize).copied().unwrap_or(0),
-                accesses: part.sums.starts,
                 share: pct(part.sums.starts, total),
                 blocks: part.blocks,
                 accesses_per_block: mean(part.sums.starts, part.blocks),
                 irregular_share: pct(part.irregular, part.sums.starts),
-                distance_mean: mean(reuse.distance, reuse.reuses),
-                distance_max: (reuse.reuses > 0).then_some(reuse.distance_max),
-                interval_mean: mean(reuse.interval, reuse.reuses),
-                reuses: reuse.reuses,
-                first_touches: reuse.firsts,
+                metrics: counts.metrics().without_stores(),
+                hats: basis.places.make(seen.of(number), basis.incidence.scale(), &counts, executed),
+                strides: basis.strides.of(part.by_group.iter().map(|(&group, sums)| (group, sums.starts)), STRIDES),
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
             }
         })
         .collect();
-    rows.sort_by(|a, b| b.accesses.cmp(&a.accesses).then_with(|| a.object.cmp(&b.object)));
+    rows.sort_by(|a, b| b.metrics.accesses.cmp(&a.metrics.accesses).then_with(|| a.object.cmp(&b.object)));
     rows
 }

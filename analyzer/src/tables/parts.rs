@@ -59,7 +59,7 @@ pub(super) fn objects(rows: &[ObjectRow], style: Style, out: &mut String) {
         return;
     }
     heading(out, &format!("Objects ({} of {}, most loads first)", rows.len().min(style.rows), rows.len()));
-    let mut t = table(style, &["object", "kind", "lives", "size", "A%", "A", "A_irr%", "blocks", "A/block", "D", "D max", "functions"], 2);
+    let mut t = table(style, &["object", "kind", "lives", "size", "A%", "A", "F", "F_hat", "±", "B/line", "ΔF", "A_irr%", "blocks", "A/block", "D", "D max", "functions"], 2);
     for o in rows.iter().take(style.rows) {
         let mut cells = row(
             vec![
@@ -68,12 +68,17 @@ pub(super) fn objects(rows: &[ObjectRow], style: Style, out: &mut String) {
                 if o.instances == 0 { "–".into() } else { count(o.instances) },
                 if o.bytes == 0 { "–".into() } else { bytes(o.bytes) },
                 percent(o.share),
-                count(o.accesses),
+                count(o.metrics.accesses),
+                count(o.metrics.footprint),
+                number(o.hats.footprint),
+                super::error_bar(&o.hats),
+                number(o.metrics.line_bytes),
+                number(o.metrics.growth),
                 percent(o.irregular_share),
                 count(o.blocks),
                 number(o.accesses_per_block),
-                number(o.distance_mean),
-                o.distance_max.map_or("–".into(), count),
+                number(o.metrics.distance_mean),
+                o.metrics.distance_max.map_or("–".into(), count),
             ],
             2,
         );

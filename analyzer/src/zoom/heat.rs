@@ -125,7 +125,7 @@ impl Plan {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
         leaves.retain(|l| !l.id.is_empty());
-        leaves.sort_by_key(|l| std::cmp::Reverse(l.accesses));
+        leaves.sort_by_key(|l| std::cmp::Reverse(l.metrics.accesses));
         leaves.truncate(ROWS);
         leaves.sort_by_key(|l| (l.process, address(&l.start)));
         let order = by_time(samples, look);

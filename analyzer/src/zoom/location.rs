@@ -13,45 +13,29 @@
 //! D of a region is that of the accesses to its blocks, and counts *all* blocks that were touched
 //! between two accesses, inside and outside of the region, inside one sample.
 
+mod code;
+mod divide;
+
+pub use code::CodePart;
+pub(crate) use code::{ByGroup, Sums, by_function_and_line, code_parts};
+
 use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
-use crate::objects::{Resolver, UNKNOWN, object_of};
+use crate::estimate::Grouped;
+use crate::hats::Hats;
+use crate::metrics::{Counts, Metrics};
 use crate::mix::Mixed;
-use crate::totals::GroupReuse;
+use crate::objects::{Resolver, UNKNOWN, object_of};
+use crate::places::footprints;
+use crate::strides::StrideShare;
+use crate::zoom::basis::{Basis, STRIDES};
+use code::CODE_ROWS;
+use divide::{Found, RegionPlaces, Units, divide};
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// Page sizes by level, as powers of two: 1 GiB to 4 KiB.
 pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, 12];
-/// Functions and lines listed per region.
-const CODE_ROWS: usize = 10;
-
-/// What touched a region.
-#[derive(Clone, Debug, Serialize)]
-pub struct CodePart {
-    /// Function (for lines: the innermost).
-    pub function: String,
-    /// Module.
-    pub module: String,
-    /// Source file; empty for functions and if unknown.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub file: String,
-    /// Line; left out for functions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<u32>,
-    /// Accesses that start in the region.
-    #[serde(rename = "A")]
-    pub accesses: u64,
-    /// Share of the region's accesses, percent.
-    #[serde(rename = "A_pct")]
-    pub share: Option<f64>,
-    /// Mean D of its reuses there.
-    #[serde(rename = "D_mean")]
-    pub distance_mean: Option<f64>,
-    /// Greatest D.
-    #[serde(rename = "D_max")]
-    pub distance_max: Option<u64>,
-}
 
 /// A region.
 #[derive(Clone, Debug, Serialize)]
@@ -68,9 +52,6 @@ pub struct Region {
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
     pub bytes: u64,
-    /// Accesses that start in it.
-    #[serde(rename = "A")]
-    pub accesses: u64,
     /// Share of all accesses, percent.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
@@ -82,18 +63,15 @@ pub struct Region {
     /// Accesses per block.
     #[serde(rename = "A_per_block")]
     pub accesses_per_block: Option<f64>,
-    /// Mean D of the touches of its blocks.
-    #[serde(rename = "D_mean")]
-    pub distance_mean: Option<f64>,
-    /// Greatest D.
-    #[serde(rename = "D_max")]
-    pub distance_max: Option<u64>,
-    /// Mean reuse interval.
-    pub interval_mean: Option<f64>,
-    /// Block touches that are reuses.
-    pub reuses: u64,
-    /// Block touches that are the first of their sample.
-    pub first_touches: u64,
+    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and intervals of the touches of its blocks.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
     /// Share of the region's accesses that is in none of its children, percent; none without children.
     #[serde(rename = "A_cold_pct")]
     pub cold_share: Option<f64>,
@@ -145,25 +123,6 @@ fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
 
-/// Sums over entries.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sums {
-    pub(crate) starts: u64,
-    pub(crate) reuse: GroupReuse,
-}
-
-impl Sums {
-    pub(crate) fn add(&mut self, entry: &UnitEntry) {
-        self.starts += entry.starts;
-        self.reuse.merge(&entry.reuse);
-    }
-
-    pub(crate) fn merge(&mut self, other: &Sums) {
-        self.starts += other.starts;
-        self.reuse.merge(&other.reuse);
-    }
-}
-
 /// Page size at which the zoom ends, unless another is asked for.
 pub const STOP: u64 = 4096;
 
@@ -176,101 +135,124 @@ pub struct Sizes {
     pub unit: u32,
 }
 
-/// A unit of memory, all its entries together.
-struct Unit {
-    space: u32,
-    unit: u64,
-    blocks: u64,
-    sums: Sums,
-}
-
-/// Units of memory by address space and address.
-struct Units {
-    list: Vec<Unit>,
-    place: HashMap<(u32, u64), u32, Mixed>,
-}
-
-impl Units {
-    fn new(entries: impl Iterator<Item = UnitEntry>) -> Units {
-        let mut place: HashMap<(u32, u64), u32, Mixed> = HashMap::default();
-        let mut list: Vec<Unit> = Vec::new();
-        for entry in entries {
-            let at = *place.entry((entry.space, entry.unit)).or_insert(list.len() as u32);
-            if at as usize == list.len() {
-                list.push(Unit { space: entry.space, unit: entry.unit, blocks: 0, sums: Sums::default() });
-            }
-            let unit = &mut list[at as usize];
-            unit.blocks |= entry.blocks;
-            unit.sums.add(&entry);
-        }
-        list.sort_unstable_by_key(|u| (u.space, u.unit));
-        list.iter().zip(0..).for_each(|(u, at)| *place.entry((u.space, u.unit)).or_default() = at);
-        Units { list, place }
-    }
-}
-
-/// A region before its code and its objects are known: some units that follow one another.
-struct Found {
-    region: Region,
-    parent: Option<usize>,
-    units: std::ops::Range<usize>,
-    by_piece: HashMap<u32, Sums, Mixed>,
-    by_object: HashMap<u32, u64, Mixed>,
-}
-
-struct Zoomer<'a> {
-    units: &'a [Unit],
-    spaces: &'a [u32],
+/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no smaller than `stop` bytes. `whole` is estimates of the whole run.
+pub fn zoom<I: Iterator<Item = UnitEntry>>(
+    entries: impl Fn() -> I,
+    (basis, whole): (&Basis<'_>, &Hats),
+    spaces: &[u32],
+    code: &CodeMap,
     sizes: Sizes,
-    tau: f64,
-    total: u64,
-    pages: Vec<u32>,
-    /// Each behind the one that it is in.
-    found: Vec<Found>,
-}
-
-/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no smaller than `stop` bytes.
-pub fn zoom<I: Iterator<Item = UnitEntry>>(entries: impl Fn() -> I, spaces: &[u32], code: &CodeMap, sizes: Sizes, tau: f64, stop: u64, resolver: Option<&Resolver>) -> LocationZoom {
+    (tau, stop): (f64, u64),
+    resolver: Option<&Resolver>,
+) -> LocationZoom {
     let units = Units::new(entries());
     let total = units.list.iter().map(|u| u.sums.starts).sum();
     let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block).then(|| stop.ilog2());
     let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= sizes.block && 1u64 << p >= stop).chain(smaller).collect();
-    let mut zoomer = Zoomer { units: &units.list, spaces, sizes, tau, total, pages: pages.clone(), found: Vec::new() };
-    zoomer.add(String::new(), None, 0..units.list.len(), None);
-    zoomer.divide(0, 0);
-    let Zoomer { mut found, .. } = zoomer;
-    // The deepest region of each unit.
-    let mut deepest = vec![0u32; units.list.len()];
-    for (number, f) in found.iter().enumerate() {
-        deepest[f.units.clone()].fill(number as u32);
-    }
+    let mut found = divide(&units.list, sizes, tau, &pages);
+    let places = RegionPlaces::new(&units, sizes, &found);
     let mut objects: HashMap<(u32, u64, u32), u32, Mixed> = HashMap::default();
     for entry in entries() {
-        let unit = units.place.get(&(entry.space, entry.unit)).copied().unwrap_or(0);
-        let region = &mut found[deepest[unit as usize] as usize];
+        let region = &mut found[places.deepest_of(entry.space, entry.unit)];
         if entry.group & 3 != CLASS_STORE {
-            region.by_piece.entry(entry.group / 4).or_default().add(&entry);
+            region.by_group.entry(entry.group).or_default().add(&entry);
         }
         if let Some(resolver) = resolver {
             let object = *objects.entry((entry.space, entry.unit, entry.object)).or_insert_with(|| object_of(&entry, spaces, resolver, sizes.unit));
             *region.by_object.entry(object).or_default() += entry.starts;
         }
     }
+    let mut counts = footprints(basis.footprint, &places);
+    counts.iter_mut().zip(&found).for_each(|(c, f)| c.add_rows(&f.sums.counts()));
+    let seen = Grouped::by_mark(basis.incidence, |space, mark| places.below_root(space, mark.address));
+    let maker = Maker { code, units: &units, spaces, sizes, total, resolver, basis, seen, whole };
     // From the inside out: a region has what those in it have.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
-    while let Some(Found { mut region, parent, by_piece, by_object, .. }) = found.pop() {
-        describe(&mut region, code, &by_piece, resolver, &by_object);
+    while let Some(f) = found.pop() {
+        let number = found.len();
+        let around = f.parent.map_or(total, |p| found[p].sums.starts);
+        let mut region = maker.region(&f, number as u32, &counts[number], around);
         region.children = children.pop().unwrap_or_default();
         region.children.reverse();
         region.cold_share = cold(&region);
-        let Some(parent) = parent else {
+        let Some(parent) = f.parent else {
             return finish(region, tau, sizes, &pages);
         };
-        by_piece.into_iter().for_each(|(piece, sums)| found[parent].by_piece.entry(piece).or_default().merge(&sums));
-        by_object.into_iter().for_each(|(object, starts)| *found[parent].by_object.entry(object).or_default() += starts);
+        f.by_group.into_iter().for_each(|(group, sums)| found[parent].by_group.entry(group).or_default().merge(&sums));
+        f.by_object.into_iter().for_each(|(object, starts)| *found[parent].by_object.entry(object).or_default() += starts);
         children[parent].push(region);
     }
     unreachable!("the first region is the root")
+}
+
+/// Makes rows of regions.
+struct Maker<'a> {
+    code: &'a CodeMap,
+    units: &'a Units,
+    spaces: &'a [u32],
+    sizes: Sizes,
+    /// Accesses of the whole.
+    total: u64,
+    resolver: Option<&'a Resolver>,
+    basis: &'a Basis<'a>,
+    seen: Grouped,
+    whole: &'a Hats,
+}
+
+impl Maker<'_> {
+    /// A region, of which all is known but its children. `around`: accesses of the region that it is in.
+    fn region(&self, found: &Found, number: u32, counts: &Counts, around: u64) -> Region {
+        let list = &self.units.list[found.units.clone()];
+        let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
+        let (start, end) = match (found.page, list.first(), list.last()) {
+            (Some(page), Some(first), Some(last)) => {
+                let up = page - self.sizes.unit;
+                let start = u128::from(first.unit >> up) << page;
+                let end = (u128::from(last.unit >> up) + 1) << page;
+                (start, end - 1)
+            }
+            _ => (0, u128::from(u64::MAX)),
+        };
+        let hats = match found.parent {
+            None => self.whole.clone(),
+            Some(_) => {
+                let executed = self.basis.executed(found.by_group.iter().map(|(&group, sums)| (group, sums.starts + sums.implied)));
+                self.basis.places.make(self.seen.of(number), self.basis.incidence.scale(), counts, executed)
+            }
+        };
+        let (by_function, by_line) = by_function_and_line(self.code, &found.by_group);
+        Region {
+            id: found.id.clone(),
+            process: found.page.and(list.first()).and_then(|u| self.spaces.get(u.space as usize)).copied(),
+            start: format!("{start:#x}"),
+            end: format!("{end:#x}"),
+            page: found.page.map_or(0, |p| 1 << p),
+            bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
+            share: pct(counts.accesses, self.total),
+            parent_share: pct(counts.accesses, around),
+            blocks,
+            accesses_per_block: mean(counts.accesses, blocks),
+            metrics: counts.metrics().without_stores(),
+            hats,
+            strides: self.basis.strides.of(found.by_group.iter().map(|(&group, sums)| (group, sums.starts)), STRIDES),
+            cold_share: None,
+            functions: code_parts(self.code, &by_function, false, counts.accesses),
+            lines: code_parts(self.code, &by_line, true, counts.accesses),
+            objects: self.objects(found),
+            children: Vec::new(),
+        }
+    }
+
+    fn objects(&self, found: &Found) -> Vec<ObjectPart> {
+        let Some(resolver) = self.resolver else { return Vec::new() };
+        let mut order: Vec<(u32, u64)> = found.by_object.iter().map(|(&o, &n)| (o, n)).filter(|o| o.0 != UNKNOWN).collect();
+        order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
+        let part = |(number, accesses): (u32, u64)| {
+            let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
+            ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, found.sums.starts) }
+        };
+        order.into_iter().take(CODE_ROWS).map(part).collect()
+    }
 }
 
 fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
@@ -278,39 +260,18 @@ fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
     collect_leaves(&root, &mut leaves);
     let worst = leaves
         .iter()
-        .filter(|r| !r.id.is_empty() && r.distance_mean.is_some())
-        .max_by(|a, b| a.distance_mean.unwrap_or(0.0).total_cmp(&b.distance_mean.unwrap_or(0.0)).then(b.id.cmp(&a.id)))
+        .filter(|r| !r.id.is_empty() && r.metrics.distance_mean.is_some())
+        .max_by(|a, b| a.metrics.distance_mean.unwrap_or(0.0).total_cmp(&b.metrics.distance_mean.unwrap_or(0.0)).then(b.id.cmp(&a.id)))
         .map(|r| r.id.clone());
     LocationZoom { block: 1 << sizes.block, tau_pct: tau, pages: pages.iter().map(|p| 1 << p).collect(), worst, root }
-}
-
-/// Names a region's code and objects.
-fn describe(region: &mut Region, code: &CodeMap, by_piece: &HashMap<u32, Sums, Mixed>, resolver: Option<&Resolver>, by_object: &HashMap<u32, u64, Mixed>) {
-    let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) = Default::default();
-    for (piece, sums) in by_piece {
-        if let Some(piece) = code.pieces.get(*piece as usize) {
-            by_function.entry(piece.function).or_default().merge(sums);
-            by_line.entry(piece.line).or_default().merge(sums);
-        }
-    }
-    region.functions = code_parts(code, &by_function, false, region.accesses);
-    region.lines = code_parts(code, &by_line, true, region.accesses);
-    let Some(resolver) = resolver else { return };
-    let mut order: Vec<(u32, u64)> = by_object.iter().map(|(&o, &n)| (o, n)).filter(|o| o.0 != UNKNOWN).collect();
-    order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
-    let part = |(number, accesses): (u32, u64)| {
-        let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
-        ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, region.accesses) }
-    };
-    region.objects = order.into_iter().take(CODE_ROWS).map(part).collect();
 }
 
 fn cold(region: &Region) -> Option<f64> {
     if region.children.is_empty() {
         return None;
     }
-    let hot: u64 = region.children.iter().map(|c| c.accesses).sum();
-    pct(region.accesses.saturating_sub(hot), region.accesses)
+    let hot: u64 = region.children.iter().map(|c| c.metrics.accesses).sum();
+    pct(region.metrics.accesses.saturating_sub(hot), region.metrics.accesses)
 }
 
 /// The final regions below a region, by address.
@@ -323,132 +284,21 @@ pub fn collect_leaves<'a>(region: &'a Region, leaves: &mut Vec<&'a Region>) {
     }
 }
 
-/// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they are parts of.
-pub(crate) fn code_parts(code: &CodeMap, sums: &HashMap<u32, Sums>, by_line: bool, all: u64) -> Vec<CodePart> {
-    let mut order: Vec<(&u32, &Sums)> = sums.iter().collect();
-    order.sort_by_key(|(i, s)| (std::cmp::Reverse(s.starts), **i));
-    let name = |i: usize| {
-        if by_line {
-            let l = code.lines.get(i).cloned().unwrap_or_default();
-            (l.function, l.module, l.file, Some(l.line))
-        } else {
-            let f = code.functions.get(i).cloned().unwrap_or_default();
-            (f.function, f.module, String::new(), None)
-        }
-    };
-    order
-        .into_iter()
-        .take(CODE_ROWS)
-        .map(|(&i, s)| {
-            let (function, module, file, line) = name(i as usize);
-            CodePart {
-                function,
-                module,
-                file,
-                line,
-                accesses: s.starts,
-                share: pct(s.starts, all),
-                distance_mean: mean(s.reuse.distance, s.reuse.reuses),
-                distance_max: (s.reuse.reuses > 0).then_some(s.reuse.distance_max),
-            }
-        })
-        .collect()
-}
-
-impl Zoomer<'_> {
-    /// Adds the region of some units. `page` is none for the root.
-    fn add(&mut self, id: String, parent: Option<usize>, units: std::ops::Range<usize>, page: Option<u32>) -> usize {
-        let list = &self.units[units.clone()];
-        let mut sums = Sums::default();
-        list.iter().for_each(|u| sums.merge(&u.sums));
-        let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
-        let (start, end) = match (page, list.first(), list.last()) {
-            (Some(page), Some(first), Some(last)) => {
-                let up = page - self.sizes.unit;
-                let start = u128::from(first.unit >> up) << page;
-                let end = (u128::from(last.unit >> up) + 1) << page;
-                (start, end - 1)
-            }
-            _ => (0, u128::from(u64::MAX)),
-        };
-        let process = page.and(list.first()).and_then(|u| self.spaces.get(u.space as usize)).copied();
-        let region = Region {
-            id,
-            process,
-            start: format!("{start:#x}"),
-            end: format!("{end:#x}"),
-            page: page.map_or(0, |p| 1 << p),
-            bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
-            accesses: sums.starts,
-            share: pct(sums.starts, self.total),
-            parent_share: pct(sums.starts, parent.map_or(self.total, |p| self.found[p].region.accesses)),
-            blocks,
-            accesses_per_block: mean(sums.starts, blocks),
-            distance_mean: mean(sums.reuse.distance, sums.reuse.reuses),
-            distance_max: (sums.reuse.reuses > 0).then_some(sums.reuse.distance_max),
-            interval_mean: mean(sums.reuse.interval, sums.reuse.reuses),
-            reuses: sums.reuse.reuses,
-            first_touches: sums.reuse.firsts,
-            cold_share: None,
-            functions: Vec::new(),
-            lines: Vec::new(),
-            objects: Vec::new(),
-            children: Vec::new(),
-        };
-        self.found.push(Found { region, parent, units, by_piece: HashMap::default(), by_object: HashMap::default() });
-        self.found.len() - 1
-    }
-
-    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
-    fn divide(&mut self, region: usize, level: usize) {
-        let all = self.found[region].units.clone();
-        let (id, accesses) = (self.found[region].region.id.clone(), self.found[region].region.accesses);
-        for level in level..self.pages.len() {
-            let starts = |run: &std::ops::Range<usize>| self.units[run.clone()].iter().map(|u| u.sums.starts).sum::<u64>();
-            let is_hot = |run: &std::ops::Range<usize>| starts(run) > 0 && starts(run) as f64 * 100.0 >= self.tau * accesses as f64;
-            let hot: Vec<std::ops::Range<usize>> = self.runs(all.clone(), self.pages[level]).into_iter().filter(is_hot).collect();
-            if !id.is_empty() && hot.first() == Some(&all) {
-                continue;
-            }
-            for (k, run) in hot.into_iter().enumerate() {
-                let id = if id.is_empty() { k.to_string() } else { format!("{id}.{k}") };
-                // The smallest pages in which it is still one run show best where it begins and ends.
-                let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
-                let tight = (level..self.pages.len()).take_while(whole).last().unwrap_or(level);
-                let child = self.add(id, Some(region), run, Some(self.pages[tight]));
-                self.divide(child, tight + 1);
-            }
-            return;
-        }
-    }
-
-    /// Longest runs of contiguous pages with at least one access each.
-    fn runs(&self, units: std::ops::Range<usize>, page: u32) -> Vec<std::ops::Range<usize>> {
-        let up = page - self.sizes.unit;
-        let mut from = units.start;
-        let mut runs = Vec::new();
-        for run in self.units[units].chunk_by(|a, b| a.space == b.space && (b.unit >> up) - (a.unit >> up) <= 1) {
-            runs.push(from..from + run.len());
-            from += run.len();
-        }
-        runs
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::GroupReuse;
 
     const SIZES: Sizes = Sizes { block: 6, unit: 12 };
 
     fn entry(address: u64, starts: u64, group: u32, distance: u64) -> UnitEntry {
         let reuse = GroupReuse { reuses: starts - 1, firsts: 1, distance: distance * (starts - 1), distance_max: distance, interval: starts - 1 };
-        UnitEntry { unit: address >> 12, blocks: 1 << (address >> 6 & 63), space: 0, group, object: 0, starts, reuse }
+        UnitEntry { unit: address >> 12, blocks: 1 << (address >> 6 & 63), space: 0, group, object: 0, starts, implied: 0, reuse }
     }
 
     /// The tree of entries.
     fn tree(entries: &[UnitEntry], spaces: &[u32], tau: f64) -> LocationZoom {
-        zoom(|| entries.iter().copied(), spaces, &CodeMap::new(), SIZES, tau, STOP, None)
+        zoom(|| entries.iter().copied(), (&Basis::default(), &Hats::default()), spaces, &CodeMap::new(), SIZES, (tau, STOP), None)
     }
 
     /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
@@ -463,16 +313,16 @@ mod tests {
     #[test]
     fn hot_runs_of_pages_are_found_and_cold_ones_left_out() {
         let tree = tree(&entries(), &[77], 10.0);
-        assert_eq!(tree.root.accesses, 128 * 100 + 9000 + 100);
+        assert_eq!(tree.root.metrics.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        let found: Vec<(&str, &str, u64, u64)> = leaves.iter().map(|r| (r.start.as_str(), r.end.as_str(), r.accesses, r.blocks)).collect();
+        let found: Vec<(&str, &str, u64, u64)> = leaves.iter().map(|r| (r.start.as_str(), r.end.as_str(), r.metrics.accesses, r.blocks)).collect();
         assert_eq!(found, [("0x7f0000000000", "0x7f0000001fff", 12800, 128), ("0x7f000000a000", "0x7f000000afff", 9000, 1)]);
         assert_eq!(leaves[0].process, Some(77));
-        assert_eq!(leaves[0].distance_mean, Some(5.0));
+        assert_eq!(leaves[0].metrics.distance_mean, Some(5.0));
         assert_eq!(leaves[0].accesses_per_block, Some(100.0));
         assert_eq!(tree.worst.as_deref(), Some(leaves[1].id.as_str()));
-        assert_eq!(leaves[1].distance_max, Some(700));
+        assert_eq!(leaves[1].metrics.distance_max, Some(700));
     }
 
     #[test]
@@ -481,13 +331,13 @@ mod tests {
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
         assert_eq!(leaves.len(), 1);
-        assert_eq!(leaves[0].accesses, 12800);
+        assert_eq!(leaves[0].metrics.accesses, 12800);
     }
 
     #[test]
     fn nothing_and_the_ends_of_the_address_space_are_fine() {
         let nothing = tree(&[], &[], 10.0);
-        assert_eq!((nothing.root.accesses, nothing.root.children.len(), nothing.worst), (0, 0, None));
+        assert_eq!((nothing.root.metrics.accesses, nothing.root.children.len(), nothing.worst), (0, 0, None));
         let ends = [entry(0, 5, 1, 1), entry(u64::MAX, 5, 1, 1)];
         let tree = tree(&ends, &[1], 10.0);
         assert_eq!(tree.root.children.len(), 2);
@@ -498,7 +348,7 @@ mod tests {
         for shift in [0, 30] {
             let sizes = Sizes { block: shift, unit: crate::blocks::unit_shift(shift, STOP) };
             let entries = [UnitEntry { unit: u64::MAX >> sizes.unit, ..entry(0, 5, 1, 1) }];
-            assert_eq!(zoom(|| entries.iter().copied(), &[1], &CodeMap::new(), sizes, 10.0, STOP, None).root.children.len(), 1);
+            assert_eq!(zoom(|| entries.iter().copied(), (&Basis::default(), &Hats::default()), &[1], &CodeMap::new(), sizes, (10.0, STOP), None).root.children.len(), 1);
         }
     }
 

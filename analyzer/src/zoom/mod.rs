@@ -1,5 +1,6 @@
 //! Multi-resolution views: when ([`time`]) and where in memory ([`location`]) locality is worst.
 
+pub mod basis;
 pub(crate) mod chosen;
 pub mod heat;
 pub mod location;

@@ -1,14 +1,21 @@
 //! What the zooms and objects need of each touch, counted while the whole run is: by unit of memory, by part of the run, and by unit and column of
 //! the heat map. So they take no pass over the rows of their own.
 
-use crate::blocks::BlockTable;
-use crate::objects::{MixedPages, NOBODY};
+use crate::blocks::{BlockTable, Touch};
+use crate::footprint::{Budget, FootprintSet, Footprints};
+use crate::histogram::Histogram;
+use crate::objects::{MixedPages, NOBODY, UNKNOWN};
 use crate::reuse::spread;
 use crate::rows::Rows;
 use crate::totals::{Extra, GroupReuse, Place};
+use std::sync::Arc;
 
 /// Column of rows that are in no column.
 pub const NO_COLUMN: u32 = u32::MAX;
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+/// Accesses that go to the footprints of objects at a time.
+const TOGETHER: usize = 256;
 /// Accesses between prefetch and use of a unit's counts.
 const AHEAD: usize = 12;
 /// Places for units and columns that a table with no room grows from, at most: it takes up to 80 MiB. A map with more is counted by a pass of its own.
@@ -34,12 +41,16 @@ pub struct ZoomSums {
     pub heat: HeatTable,
     /// By part of the run, by group. A touch whose block was touched before in the same sample, but in another part, is a first one.
     pub parts: Vec<Vec<GroupReuse>>,
+    /// By part of the run: D.
+    pub part_distances: Vec<Histogram>,
+    /// Footprints by object, of the pages that several share.
+    pub mixed: MixedFootprints,
 }
 
 impl ZoomSums {
-    /// Nothing yet.
-    pub fn new(wanted: Wanted) -> ZoomSums {
-        ZoomSums { wanted, blocks: BlockTable::new(), heat: HeatTable::default(), parts: Vec::new() }
+    /// Nothing yet. Footprints of objects may take as much memory as `budget` has.
+    pub fn new(wanted: Wanted, budget: Arc<Budget>) -> ZoomSums {
+        ZoomSums { wanted, blocks: BlockTable::new(), heat: HeatTable::default(), parts: Vec::new(), part_distances: Vec::new(), mixed: MixedFootprints::new(budget) }
     }
 
     /// Adds another one.
@@ -50,6 +61,11 @@ impl ZoomSums {
             let mine = self.part(part as u32, groups.len());
             mine.iter_mut().zip(&groups).for_each(|(a, b)| a.merge(b));
         }
+        if self.part_distances.len() < other.part_distances.len() {
+            self.part_distances.resize(other.part_distances.len(), Histogram::default());
+        }
+        self.part_distances.iter_mut().zip(&other.part_distances).for_each(|(a, b)| a.merge(b));
+        self.mixed.merge(other.mixed);
     }
 
     /// The groups of a part; at least `groups`.
@@ -57,6 +73,7 @@ impl ZoomSums {
         let part = part as usize;
         if self.parts.len() <= part {
             self.parts.resize(part + 1, Vec::new());
+            self.part_distances.resize(part + 1, Histogram::default());
         }
         let mine = &mut self.parts[part];
         if mine.len() < groups {
@@ -72,9 +89,11 @@ impl ZoomSums {
             self.part(place.part, groups);
         }
         let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
-        let ZoomSums { blocks, heat, parts, .. } = self;
-        let part = if wanted.parts { &mut parts[place.part as usize][..] } else { &mut [] };
-        ZoomSink { wanted, blocks, heat, part, place, mixed, rows, before, begin, started: None, last: (u64::MAX, 0) }
+        let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, .. } = self;
+        let part = if wanted.parts { Some((&mut parts[place.part as usize][..], &mut part_distances[place.part as usize])) } else { None };
+        // Units that are larger than pages may hold several objects.
+        let each = wanted.unit_shift > PAGE;
+        ZoomSink { wanted, blocks, heat, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
     }
 }
 
@@ -83,10 +102,14 @@ pub(crate) struct ZoomSink<'a> {
     wanted: Wanted,
     blocks: &'a mut BlockTable,
     heat: &'a mut HeatTable,
-    part: &'a mut [GroupReuse],
+    /// By group, and D, of the part of the run.
+    part: Option<(&'a mut [GroupReuse], &'a mut Histogram)>,
     place: &'a Place,
     /// Pages that several objects share.
     mixed: Option<&'a MixedPages>,
+    /// Rows of all pages are looked up.
+    each: bool,
+    footprints: &'a mut MixedFootprints,
     rows: &'a Rows<'a>,
     /// Rows of the sample before `rows`.
     before: u64,
@@ -94,22 +117,59 @@ pub(crate) struct ZoomSink<'a> {
     begin: u64,
     /// Access whose first block has been told.
     started: Option<u64>,
-    /// Row whose object was looked up last, and that object.
-    last: (u64, u32),
+    /// Row and page whose object was looked up last, and that object.
+    last: (u64, u64, u32),
 }
 
 impl ZoomSink<'_> {
-    /// Object of a row on a page that several objects share.
+    /// Whether the objects of a page's rows are looked up one by one.
+    #[inline(always)]
+    fn is_mixed(&self, address: u64) -> bool {
+        self.mixed.is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
+    }
+
+    /// Object of a row on a page that several objects share. What it touches of a page belongs to the object at the first of these bytes, `address`.
     #[inline(never)]
-    fn object(&mut self, row: u64) -> u32 {
-        if self.last.0 != row {
+    fn object(&mut self, row: u64, address: u64) -> u32 {
+        if (self.last.0, self.last.1) != (row, address >> PAGE) {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
-            let found = self.place.objects.as_ref().map_or(0, |o| o.find(self.place.process, self.rows.address[at as usize], time));
-            let object = if found == 0 { NOBODY } else { found };
-            self.last = (row, object);
+            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| o.find(self.place.process, address, time));
+            let object = if found == UNKNOWN { NOBODY } else { found };
+            self.last = (row, address >> PAGE, object);
         }
-        self.last.1
+        self.last.2
+    }
+
+    /// Adds what a row touches of pages that several objects share to the footprints of these.
+    #[inline(always)]
+    fn footprint(&mut self, row: u64, at: usize) {
+        let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
+        let end = address.saturating_add(u64::from(size) - 1);
+        if end >> PAGE != address >> PAGE {
+            self.long_footprint(row, at, end);
+        } else if self.mixed.is_some_and(|pages| pages.contains(&(address >> PAGE))) {
+            let object = self.object(row, address);
+            self.footprints.add(self.place.space, address, size, object, self.rows.group[at]);
+        }
+    }
+
+    /// The same of a row that touches several pages.
+    #[cold]
+    fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
+        let (start, group) = (self.rows.address[at], self.rows.group[at]);
+        for page in start >> PAGE..=end >> PAGE {
+            if self.mixed.is_some_and(|pages| pages.contains(&page)) {
+                let (from, to) = ((page << PAGE).max(start), ((page << PAGE) | ((1 << PAGE) - 1)).min(end));
+                let object = self.object(row, from);
+                let size = (to - from + 1) as u32;
+                if from == start {
+                    self.footprints.add(self.place.space, from, size, object, group);
+                } else {
+                    self.footprints.add_tail(self.place.space, from, size, object, group);
+                }
+            }
+        }
     }
 }
 
@@ -125,17 +185,25 @@ impl Extra for ZoomSink<'_> {
                 self.heat.prefetch(unit, self.place.space, self.place.column);
             }
         }
-        let object = match self.mixed {
-            Some(pages) if pages.contains(&(self.rows.address[at] >> 12)) => self.object(row),
-            _ => 0,
-        };
-        let starts = u64::from(self.started != Some(row));
+        let starts = self.started != Some(row);
         self.started = Some(row);
+        let mut object = 0;
+        if self.mixed.is_some() {
+            let address = if starts { self.rows.address[at] } else { block << self.wanted.block_shift };
+            if self.is_mixed(address) {
+                object = self.object(row, address);
+            }
+            if starts {
+                self.footprint(row, at);
+            }
+        }
+        let implied = if starts { u64::from(self.rows.implied[at]) } else { 0 };
+        let starts = u64::from(starts);
         let up = self.wanted.unit_shift - self.wanted.block_shift;
         let (unit, bit) = (block >> up, 1 << (block & ((1 << up) - 1)));
         let owner = self.blocks.owner(self.place.space, tag, object);
-        self.blocks.touch(unit, owner).add(touch, bit, starts);
-        if self.wanted.parts {
+        self.blocks.add(unit, owner, touch, Touch { blocks: bit, starts, implied });
+        if let Some((part, distances)) = &mut self.part {
             if self.place.column != NO_COLUMN {
                 self.heat.add(unit, self.place.space, self.place.column, starts, touch.reuses, touch.distance);
             }
@@ -143,8 +211,71 @@ impl Extra for ZoomSink<'_> {
             if touch.reuses > 0 && row - touch.interval < self.begin {
                 touch = GroupReuse { firsts: 1, ..GroupReuse::default() };
             }
-            self.part[tag as usize].merge(&touch);
+            part[tag as usize].merge(&touch);
+            distances.add_many(touch.distance, touch.reuses);
         }
+    }
+}
+
+/// Footprints by object, of pages that several objects share. The groups of the table are objects and classes: four times the object, and the class.
+pub struct MixedFootprints {
+    table: Footprints,
+    /// Those of other workers.
+    others: Vec<Footprints>,
+    /// Accesses of one address space that are not in the table yet.
+    space: u32,
+    address: Vec<u64>,
+    size: Vec<u32>,
+    group: Vec<u32>,
+}
+
+impl MixedFootprints {
+    fn new(budget: Arc<Budget>) -> MixedFootprints {
+        MixedFootprints { table: Footprints::new(budget), others: Vec::new(), space: 0, address: Vec::new(), size: Vec::new(), group: Vec::new() }
+    }
+
+    fn group_of(object: u32, group: u32) -> u32 {
+        let object = if object == NOBODY { UNKNOWN } else { object };
+        object * 4 + (group & 3)
+    }
+
+    /// An access to an object by a group.
+    fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+        if self.space != space || self.address.len() >= TOGETHER {
+            self.settle();
+            self.space = space;
+        }
+        self.address.push(address);
+        self.size.push(size);
+        self.group.push(MixedFootprints::group_of(object, group));
+    }
+
+    /// What an access that started elsewhere touches of an object.
+    fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+        self.table.add_tail(address, size, MixedFootprints::group_of(object, group), space);
+    }
+
+    fn settle(&mut self) {
+        let implied = [0; TOGETHER];
+        let rows = Rows { address: &self.address, size: &self.size, group: &self.group, implied: &implied[..self.address.len()] };
+        self.table.add(&rows, self.space);
+        self.address.clear();
+        self.size.clear();
+        self.group.clear();
+    }
+
+    fn merge(&mut self, mut other: MixedFootprints) {
+        other.settle();
+        self.others.append(&mut other.others);
+        self.others.push(other.table);
+    }
+
+    /// Everything.
+    pub fn finish(&mut self) -> FootprintSet {
+        self.settle();
+        let mut tables = std::mem::take(&mut self.others);
+        tables.push(std::mem::take(&mut self.table));
+        FootprintSet::new(tables).0
     }
 }
 

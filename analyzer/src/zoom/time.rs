@@ -14,15 +14,21 @@
 //! the one with the greatest footprint growth ΔF, then the greatest mean D.
 
 use super::chosen::{self, Chosen, Extent, Held};
+use super::basis::{Basis, STRIDES};
 use super::sums::NO_COLUMN;
 use super::{ByCode, FunctionPart, LoopPart, bucket_counts, heat, top_functions, top_loops, whole_counts};
-use crate::code::CodeMap;
+use crate::code::{CLASS_STORE, CodeMap};
 use crate::engine::{BucketOutcome, GroupReuse, Options, Outcome, ReuseTotals, SampleInfo, Source, analyse};
-use crate::estimate::{Blocks, Design, Estimate, footprint};
-use crate::footprint::{FootprintSet, add_counts};
+use crate::estimate::{Design, Grouped, Kinds};
+use crate::footprint::{FootprintSet, GroupCount, add_counts};
+use crate::hats::{Hats, Places};
+use crate::histogram::Histogram;
 use crate::incidence::Incidence;
-use crate::metrics::{Counts, Metrics};
+use crate::metrics::{Bin, Counts, Metrics};
+use crate::mix::Mixed;
+use crate::strides::StrideShare;
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// Children per node, at most.
 pub const FANOUT: usize = 8;
@@ -72,15 +78,15 @@ pub struct Node {
     /// Metrics.
     #[serde(flatten)]
     pub metrics: Metrics,
-    /// Estimate of the footprint of the interval, for nodes of several samples.
-    #[serde(rename = "F_hat")]
-    pub footprint_estimate: Option<f64>,
-    /// Ends of its 95 % interval.
-    #[serde(rename = "F_lo")]
-    pub footprint_lo: Option<f64>,
-    /// See `F_lo`.
-    #[serde(rename = "F_hi")]
-    pub footprint_hi: Option<f64>,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
+    /// Estimates for the interval, for nodes of several samples.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
     /// Whether F and D are exact for the node (inside one sample) or F is counted over samples with gaps.
     pub exact: bool,
     /// Whether it has enough loads to be zoomed into.
@@ -173,65 +179,111 @@ fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
     all
 }
 
-/// The footprint of the interval that samples stand for.
-fn estimated(marks: &Incidence, samples: &[SampleInfo], list: &[usize], counts: &Counts, rho: f64) -> Estimate {
-    let chosen = numbers(samples, list);
-    let blocks = Blocks::chosen(marks, 0, |m| chosen.get(m.sample as usize).copied().unwrap_or(false));
-    footprint(&blocks.blocks, Design::new(rho, list.len() as u64), marks.scale(), counts.footprint)
+/// What the samples of each extent have seen.
+fn seen(marks: &Incidence, samples: &[SampleInfo], extents: &[Extent]) -> Grouped {
+    let places: Vec<u32> = (0..extents.len() as u32).collect();
+    let mut of_sample: HashMap<u32, usize, Mixed> = HashMap::default();
+    for (place, extent) in extents.iter().enumerate() {
+        // Parts of one sample are exact: they need no estimates.
+        if let Extent::Samples(list) = extent {
+            of_sample.extend(list.iter().map(|&s| (samples[s].sample, place)));
+        }
+    }
+    Grouped::by_mark(marks, |_, mark| of_sample.get(&mark.sample).map_or(&[], |&place| std::slice::from_ref(&places[place])))
 }
 
-/// Describes an extent.
-fn node(id: String, extent: &Extent, samples: &[SampleInfo], counts: &Counts, all: u64, rho: Option<f64>, marks: Option<&Incidence>) -> Node {
-    let list = &extent.samples()[..];
-    let infos = || list.iter().filter_map(|&s| samples.get(s));
-    let common = |of: fn(&SampleInfo) -> u32| {
-        let mut values = infos().map(of);
-        let first = values.next()?;
-        values.all(|v| v == first).then_some(first)
-    };
-    let (kind, exact) = match extent {
-        Extent::Loads(..) => (Kind::Window, true),
-        Extent::Parts(_) => (Kind::Interval, false),
-        Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
-        Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
-        Extent::Samples(_) => (Kind::Interval, false),
-    };
-    // Without marks (a complete trace) everything has been seen.
-    let hat = rho.filter(|_| !exact).map(|rho| match marks {
-        Some(marks) => estimated(marks, samples, list, counts, rho),
-        None => Estimate::exact(counts.footprint as f64 * rho),
-    });
-    Node {
-        kind: if id.is_empty() { Kind::Run } else { kind },
-        id,
-        samples: list.len() as u64,
-        from_ns: infos().map(|s| s.first_time).min().unwrap_or(0),
-        to_ns: infos().map(|s| s.last_time).max().unwrap_or(0),
-        process: common(|s| s.process),
-        thread: if common(|s| s.process).is_some() { common(|s| s.thread) } else { None },
-        sample: if list.len() == 1 { common(|s| s.sample) } else { None },
-        first_load: if let Extent::Loads(_, range) = extent { Some(range.start) } else { None },
-        share: (all > 0).then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
-        metrics: counts.metrics(),
-        footprint_estimate: hat.map(|e| e.value),
-        footprint_lo: hat.map(|e| e.lo),
-        footprint_hi: hat.map(|e| e.hi),
-        exact,
-        hot: false,
-        on_path: false,
-        functions: Vec::new(),
-        loops: Vec::new(),
-        children: Vec::new(),
+/// What was counted of a part of the run.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    counts: Counts,
+    distances: Histogram,
+    /// By group of code.
+    groups: Vec<GroupCount>,
+}
+
+impl Part {
+    fn new(bucket: &BucketOutcome, code: &CodeMap) -> Part {
+        Part::of_whole(whole_counts(bucket, code), bucket)
+    }
+
+    /// Of a bucket whose counts are known.
+    pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> Part {
+        Part { counts, distances: bucket.reuse.all_distances(), groups: bucket.counts.clone() }
+    }
+
+    /// Groups of loads, and their rows and implied loads.
+    fn loads(&self) -> impl Iterator<Item = (u32, &GroupCount)> {
+        (0..).zip(&self.groups).filter(|(group, count)| group & 3 != CLASS_STORE && count.rows > 0)
+    }
+}
+
+/// What nodes are described with.
+struct Describer<'a> {
+    samples: &'a [SampleInfo],
+    basis: &'a Basis<'a>,
+    /// Loads of the run, with those that are implied.
+    all: u64,
+}
+
+impl Describer<'_> {
+    /// Describes an extent, of which samples have `seen` so much.
+    fn node(&self, id: String, extent: &Extent, part: &Part, seen: Option<&Kinds>) -> Node {
+        let Describer { samples, basis, all } = *self;
+        let counts = &part.counts;
+        let list = &extent.samples()[..];
+        let infos = || list.iter().filter_map(|&s| samples.get(s));
+        let common = |of: fn(&SampleInfo) -> u32| {
+            let mut values = infos().map(of);
+            let first = values.next()?;
+            values.all(|v| v == first).then_some(first)
+        };
+        let (kind, exact) = match extent {
+            Extent::Loads(..) => (Kind::Window, true),
+            Extent::Parts(_) => (Kind::Interval, false),
+            Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
+            Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
+            Extent::Samples(_) => (Kind::Interval, false),
+        };
+        let hats = if exact {
+            Hats::default()
+        } else {
+            // A trigger that is in step with the program is so in its parts as well.
+            let design = basis.places.design.map(|d| Design { samples: list.len() as u64, ..d });
+            let executed = basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
+            Places { design, ..basis.places }.make(seen, basis.incidence.scale(), counts, executed)
+        };
+        Node {
+            kind: if id.is_empty() { Kind::Run } else { kind },
+            id,
+            samples: list.len() as u64,
+            from_ns: infos().map(|s| s.first_time).min().unwrap_or(0),
+            to_ns: infos().map(|s| s.last_time).max().unwrap_or(0),
+            process: common(|s| s.process),
+            thread: if common(|s| s.process).is_some() { common(|s| s.thread) } else { None },
+            sample: if list.len() == 1 { common(|s| s.sample) } else { None },
+            first_load: if let Extent::Loads(_, range) = extent { Some(range.start) } else { None },
+            share: (all > 0).then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
+            metrics: counts.metrics().with_distances(&part.distances),
+            distances: part.distances.coarse().bins(),
+            hats,
+            strides: basis.strides.of(part.loads().map(|(group, c)| (group, c.rows)), STRIDES),
+            exact,
+            hot: false,
+            on_path: false,
+            functions: Vec::new(),
+            loops: Vec::new(),
+            children: Vec::new(),
+        }
     }
 }
 
 /// Whether children are hot, and the child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
-fn worst(children: &[Counts]) -> (Vec<bool>, Option<usize>) {
+fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
     let loads = |c: &Counts| c.accesses + c.implied;
-    let all: u64 = children.iter().map(loads).sum();
+    let all: u64 = children.iter().map(|&c| loads(c)).sum();
     let is_hot = |c: &Counts| loads(c) > 0 && u128::from(loads(c)) * 2 * children.len() as u128 >= u128::from(all);
-    let hot: Vec<bool> = children.iter().map(is_hot).collect();
-    let metrics: Vec<Metrics> = children.iter().map(Counts::metrics).collect();
+    let hot: Vec<bool> = children.iter().map(|&c| is_hot(c)).collect();
+    let metrics: Vec<Metrics> = children.iter().map(|c| c.metrics()).collect();
     let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.distance_mean.unwrap_or(0.0));
     let worst = (0..children.len()).filter(|&i| hot[i]).max_by(|&a, &b| {
         let (x, y) = (key(&metrics[a]), key(&metrics[b]));
@@ -244,7 +296,7 @@ fn worst(children: &[Counts]) -> (Vec<bool>, Option<usize>) {
 /// What was counted of the children of a node.
 struct Level {
     extents: Vec<Extent>,
-    counts: Vec<Counts>,
+    parts: Vec<Part>,
     hot: Vec<bool>,
     /// The child that the path goes to, and its code.
     next: Option<(usize, ByCode)>,
@@ -253,11 +305,11 @@ struct Level {
 impl Level {
     /// From the buckets of the children. `way`: the child that was asked for.
     fn new(extents: Vec<Extent>, buckets: &[BucketOutcome], code: &CodeMap, way: Option<usize>) -> Level {
-        let counts: Vec<Counts> = (0..extents.len()).map(|k| buckets.get(k).map(|b| whole_counts(b, code)).unwrap_or_default()).collect();
-        let (hot, worst) = worst(&counts);
+        let parts: Vec<Part> = (0..extents.len()).map(|k| buckets.get(k).map(|b| Part::new(b, code)).unwrap_or_default()).collect();
+        let (hot, worst) = worst(&parts.iter().map(|p| &p.counts).collect::<Vec<_>>());
         let next = way.map(|k| k.min(extents.len().saturating_sub(1))).or(worst);
         let by_code = |k: usize| buckets.get(k).map(|b| bucket_counts(b, code).1).unwrap_or_default();
-        Level { extents, counts, hot, next: next.map(|k| (k, by_code(k))) }
+        Level { extents, parts, hot, next: next.map(|k| (k, by_code(k))) }
     }
 }
 
@@ -335,13 +387,17 @@ impl First {
             let parts = outcome.parts.get(..rest.min(outcome.parts.len())).unwrap_or_default();
             let mut counts = Vec::new();
             let mut groups: Vec<GroupReuse> = Vec::new();
+            let mut distances = Histogram::default();
             for part in parts {
+                distances.merge(&part.reuse.all_distances());
                 add_counts(&mut counts, &part.counts);
                 groups.resize(groups.len().max(part.reuse.groups.len()), GroupReuse::default());
                 groups.iter_mut().zip(&part.reuse.groups).for_each(|(a, b)| a.merge(b));
             }
             let footprint = FootprintSet::union(parts.iter().map(|p| p.footprint.clone()).collect());
-            bucket_counts(&BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, ..ReuseTotals::new(None) } }, code)
+            let bucket = BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, distances: vec![distances], ..ReuseTotals::new(None) } };
+            let (counts, by_code) = bucket_counts(&bucket, code);
+            (Part::of_whole(counts, &bucket), by_code)
         });
         Some(Taken { root, level: Level::new(self.extents, &outcome.parts, code, self.way) })
     }
@@ -350,7 +406,7 @@ impl First {
 /// The counts of the first level.
 pub struct Taken {
     /// Of the root, if that is not the whole run, nor to be counted by itself.
-    root: Option<(Counts, ByCode)>,
+    root: Option<(Part, ByCode)>,
     level: Level,
 }
 
@@ -360,13 +416,13 @@ pub fn zoom(
     source: &dyn Source,
     options: Options,
     code: &CodeMap,
-    (samples, marks): (&[SampleInfo], &Incidence),
-    (whole, by_code): (&Counts, &ByCode),
-    rho: Option<f64>,
+    samples: &[SampleInfo],
+    basis: &Basis<'_>,
+    (whole, by_code): (&Part, &ByCode),
     look: &Look,
     first: Option<Taken>,
 ) -> TimeZoom {
-    let all = whole.accesses + whole.implied;
+    let describer = Describer { samples, basis, all: whole.counts.accesses + whole.counts.implied };
     let mut extent = Extent::Samples(by_time(samples, look));
     let options = Options { zoom: None, windows: false, samples: false, incidence: false, ..options };
     let held = Held::new(source);
@@ -378,23 +434,26 @@ pub fn zoom(
     // A part of the run has its own counts.
     let (mut part, mut level) = first.map_or((None, None), |f| (f.root, Some(f.level)));
     if part.is_none() && (look.from_ns.is_some() || look.to_ns.is_some()) {
-        part = Some(count(std::slice::from_ref(&extent)).first().map(|b| bucket_counts(b, code)).unwrap_or_default());
+        let of_bucket = |b: &BucketOutcome| {
+            let (counts, by_code) = bucket_counts(b, code);
+            (Part::of_whole(counts, b), by_code)
+        };
+        part = Some(count(std::slice::from_ref(&extent)).first().map(of_bucket).unwrap_or_default());
     }
     let (whole, by_code) = part.as_ref().map_or((whole, by_code), |p| (&p.0, &p.1));
-    let known = marks.spaces().iter().any(|marks| !marks.is_empty());
     // Of the node that is divided: a node's children need no others.
     let mut narrowed: Option<Incidence> = None;
-    let mut root = node(String::new(), &extent, samples, whole, all, rho, known.then_some(marks));
-    root.hot = all > 0;
+    let mut root = describer.node(String::new(), &extent, whole, seen(basis.incidence, samples, std::slice::from_ref(&extent)).of(0));
+    root.hot = describer.all > 0;
     root.on_path = true;
-    root.functions = top_functions(whole, &by_code.functions, code, FUNCTIONS);
-    root.loops = top_loops(whole, &by_code.loops, code, FUNCTIONS);
+    root.functions = top_functions(&whole.counts, &by_code.functions, code, FUNCTIONS);
+    root.loops = top_loops(&whole.counts, &by_code.loops, code, FUNCTIONS);
     let mut path = Vec::new();
     let mut at = &mut root;
     let mut way = look.node.iter().copied();
     loop {
         let asked = way.next();
-        let Level { extents, counts, hot, next } = match level.take() {
+        let Level { extents, parts, hot, next } = match level.take() {
             Some(level) => level,
             None => {
                 let extents = extent.divide(samples);
@@ -406,17 +465,18 @@ pub fn zoom(
             break;
         }
         let id = |k: usize| if at.id.is_empty() { k.to_string() } else { format!("{}.{k}", at.id) };
-        let marks = known.then(|| narrowed.as_ref().unwrap_or(marks));
-        let describe = |(k, ((e, c), hot)): (usize, ((&Extent, &Counts), bool))| Node { hot, ..node(id(k), e, samples, c, all, rho, marks) };
-        at.children = extents.iter().zip(&counts).zip(hot).enumerate().map(describe).collect();
+        let marks = narrowed.as_ref().unwrap_or(basis.incidence);
+        let seen = seen(marks, samples, &extents);
+        let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &Part), bool))| Node { hot, ..describer.node(id(k), e, part, seen.of(k as u32)) };
+        at.children = extents.iter().zip(&parts).zip(hot).enumerate().map(describe).collect();
         let Some((next, by_code)) = next else { break };
         at = &mut at.children[next];
         at.on_path = true;
-        at.functions = top_functions(&counts[next], &by_code.functions, code, FUNCTIONS);
-        at.loops = top_loops(&counts[next], &by_code.loops, code, FUNCTIONS);
+        at.functions = top_functions(&parts[next].counts, &by_code.functions, code, FUNCTIONS);
+        at.loops = top_loops(&parts[next].counts, &by_code.loops, code, FUNCTIONS);
         path.push(at.id.clone());
         extent = extents[next].clone();
-        narrowed = marks.map(|marks| marks.of_samples(&numbers(samples, &extent.samples())));
+        narrowed = Some(marks.of_samples(&numbers(samples, &extent.samples())));
     }
     TimeZoom { fanout: FANOUT, path, root }
 }

@@ -1,0 +1,337 @@
+//! Rows of objects, of memory regions and of intervals against their definitions, on small synthetic traces.
+
+mod common;
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_schema::{Field, Schema};
+use common::{Random, Row, manifest, sidecar, write_trace};
+use mgz_annotations_schema::trace::OBJECTS;
+use parquet::arrow::ArrowWriter;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+fn analyze(folder: &Path, arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).arg(folder).args(arguments).args(["--format", "json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A life of an object: process, first address, bytes, begin, end, name.
+type Life = (u32, u64, u64, u64, u64, &'static str);
+
+/// A global of whole pages; one that ends within a page, right before another; blocks of a heap on shared pages, two of which have one place one after the other.
+const LIVES: [Life; 7] = [
+    (7, 0x10_0000, 0x4000, 0, u64::MAX, "whole"),
+    (7, 0x20_0000, 0x1800, 0, u64::MAX, "part"),
+    (7, 0x20_1800, 0x0900, 0, u64::MAX, "rest"),
+    (7, 0x30_0010, 0x0230, 0, 15_005, "first"),
+    (7, 0x30_0010, 0x0230, 15_005, u64::MAX, "second"),
+    (7, 0x30_0240, 0x3000, 0, u64::MAX, "long"),
+    (8, 0x30_0010, 0x0230, 0, u64::MAX, "first"),
+];
+
+fn write_objects(folder: &Path) {
+    let u64s = |of: fn(&Life) -> u64| Arc::new(UInt64Array::from_iter_values(LIVES.iter().map(of))) as ArrayRef;
+    let texts = |of: fn(&Life) -> &'static str| Arc::new(StringArray::from_iter_values(LIVES.iter().map(of))) as ArrayRef;
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("process", Arc::new(UInt32Array::from_iter_values(LIVES.iter().map(|l| l.0)))),
+        ("object", u64s(|l| LIVES.iter().position(|o| o.5 == l.5).unwrap() as u64 + 1)),
+        ("kind", texts(|_| "heap")),
+        ("name", texts(|l| l.5)),
+        ("type", texts(|_| "")),
+        ("module", texts(|_| "")),
+        ("stack", texts(|_| "")),
+        ("start", u64s(|l| l.1)),
+        ("bytes", u64s(|l| l.2)),
+        ("begin_ns", u64s(|l| l.3)),
+        ("end_ns", u64s(|l| l.4)),
+    ];
+    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(OBJECTS)).unwrap(), schema.clone(), None).unwrap();
+    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    writer.close().unwrap();
+}
+
+fn object_at(process: u32, address: u64, time: u64) -> &'static str {
+    let here = |l: &&Life| l.0 == process && (l.1..l.1 + l.2).contains(&address) && (l.3..l.4).contains(&time);
+    LIVES.iter().find(here).map_or("[no known object]", |l| l.5)
+}
+
+/// Rows of two processes, in samples of 300.
+fn rows(random: &mut Random) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for process in [7u32, 8] {
+        for seq in 0..3000u64 {
+            let base = [0x10_0000, 0x20_1000, 0x30_0000, 0x30_0000, 0x30_2f00, 0x20_0f00, 0x7000_0000][random.below(7) as usize];
+            // Clustered, so that there are hot regions and addresses that come again.
+            let spread = [64, 700, 4000][random.below(3) as usize];
+            let site = random.below(16) as u32;
+            rows.push(Row {
+                process,
+                thread: process,
+                seq,
+                sample: (seq / 300) as u32 + if process == 8 { 10 } else { 0 },
+                time_ns: seq * 10,
+                site,
+                address: base + random.below(spread) * if site % 2 == 0 { 8 } else { 1 },
+                size: if random.below(50) == 0 { 1 + random.below(9000) as u32 } else { [1, 4, 8, 16, 64][random.below(5) as usize] },
+                class: 1 + (site % 2) as u8,
+                ip: 0x1000,
+                implied_const: random.below(4) as u16,
+                ..Row::default()
+            });
+        }
+    }
+    rows
+}
+
+/// What a place is by definition.
+#[derive(Default)]
+struct Place {
+    accesses: u64,
+    implied: u64,
+    times: HashMap<(u32, u64), u64>,
+    by_class: [BTreeSet<(u32, u64)>; 3],
+    bytes: BTreeSet<(u32, u64)>,
+    samples: BTreeSet<u32>,
+    by_sample: BTreeSet<(u32, u32, u64)>,
+    /// Strides by site.
+    last: HashMap<(u32, u32), u64>,
+    strides: BTreeMap<i64, u64>,
+}
+
+impl Place {
+    fn start(&mut self, r: &Row) {
+        self.accesses += 1;
+        self.implied += u64::from(r.implied_const);
+        *self.times.entry((r.process, r.address)).or_default() += 1;
+        self.by_class[r.class as usize].insert((r.process, r.address));
+        self.samples.insert(r.sample);
+        self.by_sample.insert((r.sample, r.process, r.address));
+        if let Some(last) = self.last.insert((r.sample, r.site), r.address) {
+            *self.strides.entry(r.address as i64 - last as i64).or_default() += 1;
+        }
+    }
+
+    /// The columns that a row of it has.
+    fn columns(&self) -> Vec<(&'static str, Value)> {
+        let f = self.times.len() as u64;
+        let captures = self.times.values().filter(|&&n| n > 1).count() as u64;
+        let distinct = |shift: u32| self.bytes.iter().map(|b| (b.0, b.1 >> shift)).collect::<BTreeSet<_>>().len() as u64;
+        let all = self.accesses + self.implied;
+        let ratio = |a: u64, b: u64| if b == 0 { Value::Null } else { json!(a as f64 / b as f64) };
+        let pct = |a: u64, b: u64| if b == 0 { Value::Null } else { json!(a as f64 / b as f64 * 100.0) };
+        let (strided, irregular) = (self.by_class[1].len() as u64, self.by_class[2].len() as u64);
+        vec![
+            ("A", json!(self.accesses)),
+            ("A_const", json!(self.implied)),
+            ("A_const_pct", pct(self.implied, all)),
+            ("kappa", if self.accesses == 0 { Value::Null } else { json!(1.0 + self.implied as f64 / self.accesses as f64) }),
+            ("F", json!(f)),
+            ("F_str", json!(strided)),
+            ("F_irr", json!(irregular)),
+            ("F_64", json!(distinct(6))),
+            ("F_4k", json!(distinct(12))),
+            ("F_bytes", json!(self.bytes.len())),
+            ("line_bytes", ratio(self.bytes.len() as u64, distinct(6))),
+            ("dF", ratio(f, all)),
+            ("dF_str_pct", pct(strided, f)),
+            ("dF_irr_pct", pct(irregular, f)),
+            ("C", json!(captures)),
+            ("S", json!(f - captures)),
+        ]
+    }
+}
+
+fn check(row: &Value, place: &Place, name: &str) {
+    for (key, expected) in place.columns() {
+        // Numbers that are read from JSON may be off in the last place.
+        let near = |a: Option<f64>, b: Option<f64>| a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= 1e-12 * b.abs());
+        assert!(row[key] == expected || expected.is_f64() && near(row[key].as_f64(), expected.as_f64()), "{name}: {key} is {}, not {expected}", row[key]);
+    }
+}
+
+/// What estimates of a sampled trace are made from.
+fn check_estimates(row: &Value, place: &Place, (rho, samples): (f64, f64), name: &str) {
+    let near = |key: &str, expected: f64| {
+        let found = row[key].as_f64().unwrap_or_else(|| panic!("{name}: no {key}"));
+        assert!((found / expected - 1.0).abs() < 1e-9, "{name}: {key} is {found}, not {expected}");
+    };
+    assert_eq!(row["samples_seen"], json!(place.samples.len()), "{name}");
+    near("F_sample", place.by_sample.len() as f64 / samples);
+    near("A_hat", rho * (place.accesses + place.implied) as f64);
+    let of = |key: &str| row[key].as_f64().unwrap();
+    for kind in ["F", "F_str", "F_irr", "F_64"] {
+        let [hat, lo, hi] = ["_hat", "_lo", "_hi"].map(|end| of(&format!("{kind}{end}")));
+        assert!(lo <= hat && hat <= hi && lo >= of(kind) && hat <= rho * of(kind) * 1.0001, "{name}: {kind} {} {lo} {hat} {hi}", of(kind));
+    }
+    assert_eq!(row["undersampled"], json!(place.samples.len() < 10 || of("F_hi") > 2.0 * of("F_lo")), "{name}");
+}
+
+fn write(folder: &Path, mode: &str, rows: &[Row]) {
+    let sidecar = sidecar(16);
+    let mut manifest = manifest(mode, &sidecar);
+    if mode == "ring" {
+        (manifest.totals.records_executed, manifest.totals.records_kept) = (rows.len() as u64 * 20, rows.len() as u64);
+    }
+    write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], 1000);
+    write_objects(folder);
+}
+
+#[test]
+fn rows_of_objects_agree_with_their_definition() {
+    let rows = rows(&mut Random(11));
+    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
+    for r in &rows {
+        places.entry(object_at(r.process, r.address, r.time_ns)).or_default().start(r);
+        // Of each page, what is touched belongs to the object at the first of these bytes.
+        let end = r.address + u64::from(r.size);
+        let mut from = r.address;
+        while from < end {
+            let to = ((from >> 12) + 1 << 12).min(end);
+            places.entry(object_at(r.process, from, r.time_ns)).or_default().bytes.extend((from..to).map(|b| (r.process, b)));
+            from = to;
+        }
+    }
+    for (mode, block) in [("full", "64"), ("ring", "64"), ("full", "16384"), ("ring", "8")] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), mode, &rows);
+        for option in ["--objects", "--zoom"] {
+            let result = analyze(folder.path(), &[option, "--block", block]);
+            let found = result["objects"].as_array().unwrap();
+            assert_eq!(found.len(), places.len(), "{mode}");
+            for row in found {
+                let name = row["object"].as_str().unwrap();
+                check(row, &places[name], &format!("{mode} {option} --block {block}, object {name:?}"));
+                if mode == "ring" {
+                    check_estimates(row, &places[name], (20.0, 20.0), &format!("object {name:?}"));
+                } else {
+                    assert!(row["F_hat"] == row["F"].as_f64().unwrap() && row["undersampled"] == false && row["samples_seen"].is_null() && row["F_sample"].is_null(), "{row}");
+                }
+                assert!(row.get("stores").is_none());
+            }
+        }
+    }
+}
+
+fn regions<'a>(region: &'a Value, all: &mut Vec<&'a Value>) {
+    all.push(region);
+    region["children"].as_array().unwrap().iter().for_each(|child| regions(child, all));
+}
+
+#[test]
+fn rows_of_regions_agree_with_their_definition() {
+    let rows = rows(&mut Random(12));
+    // Regions down to pages, to parts of pages, and to parts of lines.
+    for (mode, arguments) in [("full", &["--tau", "4"][..]), ("ring", &["--tau", "4"]), ("ring", &["--tau", "2", "--stop", "256"]), ("full", &["--tau", "1", "--stop", "16", "--block", "16"])] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), mode, &rows);
+        let result = analyze(folder.path(), &[&["--zoom"], arguments].concat());
+        let mut all = Vec::new();
+        regions(&result["location_zoom"]["root"], &mut all);
+        assert!(all.len() > 6, "{} regions", all.len());
+        for region in all {
+            let address = |key: &str| u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+            let (start, end) = (address("start"), address("end"));
+            let mut place = Place::default();
+            for r in rows.iter().filter(|r| region["process"].as_u64().is_none_or(|p| p == u64::from(r.process))) {
+                if (start..=end).contains(&r.address) {
+                    place.start(r);
+                }
+                let last = r.address + u64::from(r.size) - 1;
+                place.bytes.extend((r.address.max(start)..=last.min(end)).map(|b| (r.process, b)));
+            }
+            let name = format!("{mode} {arguments:?}, region {}", region["id"]);
+            check(region, &place, &name);
+            if mode == "ring" && region["id"] != "" {
+                check_estimates(region, &place, (20.0, 20.0), &name);
+            }
+        }
+    }
+}
+
+/// Where a load instruction stays in one object and region, strides are counts.
+#[test]
+fn strides_of_places_are_those_of_their_code() {
+    let mut random = Random(13);
+    let rows: Vec<Row> = (0..3000u64)
+        .map(|seq| {
+            let site = random.below(4) as u32;
+            let address = if site < 2 { 0x10_0000 } else { 0x20_0000 } + random.below(3) * [8, 24, 64, 120][site as usize];
+            Row { process: 7, thread: 7, seq, sample: (seq / 300) as u32, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "full", &rows);
+    let result = analyze(folder.path(), &["--zoom"]);
+    for (name, sites) in [("whole", 0..2), ("part", 2..4)] {
+        let mut place = Place::default();
+        rows.iter().filter(|r| sites.contains(&r.site)).for_each(|r| place.start(r));
+        let mut expected: Vec<(i64, u64)> = place.strides.into_iter().collect();
+        expected.sort_by_key(|&(stride, count)| (std::cmp::Reverse(count), stride));
+        let all: u64 = expected.iter().map(|e| e.1).sum();
+        expected.truncate(4);
+        let row = result["objects"].as_array().unwrap().iter().find(|o| o["object"] == name).unwrap();
+        let mut zoomed = Vec::new();
+        regions(&result["location_zoom"]["root"], &mut zoomed);
+        let region = zoomed.iter().find(|r| r["id"] != "" && r["A"] == row["A"] && r["children"].as_array().unwrap().is_empty()).unwrap();
+        for row in [row, region] {
+            let found: Vec<(i64, f64)> = row["strides_hat"].as_array().unwrap().iter().map(|s| (s["from"].as_i64().unwrap(), s["pct"].as_f64().unwrap())).collect();
+            let right = found.len() == 4 && found.iter().zip(&expected).all(|(f, e)| f.0 == e.0 && (f.1 - e.1 as f64 * 100.0 / all as f64).abs() < 1e-9);
+            assert!(right, "{name}: {found:?}, expected {expected:?} of {all}");
+        }
+    }
+}
+
+/// D of touches of 64-byte blocks inside one sample, by definition.
+fn distances(rows: &[&Row]) -> Vec<u64> {
+    let mut found = Vec::new();
+    let blocks = |r: &Row| (r.address >> 6)..=((r.address + u64::from(r.size) - 1) >> 6);
+    for (i, r) in rows.iter().enumerate() {
+        for block in blocks(r) {
+            if let Some(last) = rows[..i].iter().rposition(|e| blocks(e).contains(&block)) {
+                found.push(rows[last + 1..i].iter().flat_map(|e| blocks(e)).collect::<BTreeSet<u64>>().len() as u64);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn intervals_have_histograms_of_their_distances() {
+    let mut random = Random(14);
+    let rows: Vec<Row> = rows(&mut random).into_iter().filter(|r| r.process == 7 && r.seq < 2400 && r.size <= 64).collect();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "ring", &rows);
+    let result = analyze(folder.path(), &["--zoom"]);
+    let mut node = &result["time_zoom"]["root"];
+    let histogram = |list: Vec<u64>| {
+        let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
+        list.into_iter().for_each(|d| *bins.entry(if d == 0 { 0 } else { 1 << d.ilog2() }).or_default() += 1);
+        bins
+    };
+    let found = |node: &Value| -> BTreeMap<u64, u64> {
+        node["D_hist"].as_array().unwrap().iter().map(|b| (b["from"].as_u64().unwrap(), b["count"].as_u64().unwrap())).filter(|b| b.1 > 0).collect()
+    };
+    let of_sample = |sample: u32| rows.iter().filter(|r| r.sample == sample).collect::<Vec<_>>();
+    assert_eq!(found(node), histogram((0..8).flat_map(|s| distances(&of_sample(s))).collect()));
+    let mut levels = 0;
+    while let Some(children) = node["children"].as_array().filter(|c| !c.is_empty()) {
+        for child in children {
+            let sample = of_sample(child["sample"].as_u64().unwrap() as u32);
+            let part = match child["first_load"].as_u64() {
+                Some(first) => &sample[first as usize..(first + child["A"].as_u64().unwrap()) as usize],
+                None => &sample[..],
+            };
+            let expected = distances(part);
+            assert_eq!(found(child), histogram(expected.clone()), "node {}", child["id"]);
+            assert!(!child["D_p50"].is_null() && child["A_hat"].is_null() && child["F_hat"].is_null());
+        }
+        levels += 1;
+        node = children.iter().find(|c| c["on_path"] == true).unwrap();
+    }
+    assert!(levels >= 2);
+}
