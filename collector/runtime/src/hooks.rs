@@ -269,6 +269,8 @@ struct Memory(Ring);
 const OUTSIDE: u64 = 1 << 63;
 /// Key of a return address that code without a clone shall not have; the value is what it gets ([`modules::back_of`]).
 const RETURNED_TO: u64 = 1 << 62;
+/// Key of an entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
+const LINKED: u64 = 1 << 61;
 
 impl Memory {
     /// Of two entries each: with one, addresses that a loop calls in turns would often throw each other out.
@@ -368,12 +370,16 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
                 leave(ring, control, burst, true, true, stack);
                 return target;
             }
-            if let Some(clone) = entry(ring, target) {
+            let known_link = memory.recall(LINKED | target).is_some();
+            if !known_link && let Some(clone) = entry(ring, target) {
                 know(ring, target, clone);
                 return clone;
             }
             let linked = modules::linked(target);
-            if let Some(clone) = linked.and_then(modules::entry) {
+            if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
+                if !known_link {
+                    memory.note(LINKED | target, 1);
+                }
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)

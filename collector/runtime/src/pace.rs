@@ -28,32 +28,54 @@ const NEAR: u64 = 512;
 /// a virtual machine, so its way must be long; loops are often short.)
 const FAR: u32 = 16 << 10;
 const HALVED: i32 = 3;
-const DOUBLED: i32 = 4;
+const DOUBLED: i8 = 4;
 /// A thread's first measurements follow one another at once, so that short runs have some.
 const FIRST: u32 = 24;
+/// Afterwards places that have had fewer are measured behind every so many windows: some functions come late, and few measurements are mostly noise.
+const PLACE_FIRST: u16 = 24;
+/// See [`PLACE_FIRST`].
+const SELDOM: u32 = 4;
 /// Nanoseconds from one of the others to the next: at most 30 a second.
 const EVERY: u64 = 33_000_000;
+/// Places that are told apart, about a function each.
+const PLACES: usize = 64;
+/// Code that lies so near, bytes (as a power of two), is mostly of one function.
+const NEIGHBOURS: u32 = 10;
 /// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
-const NEAR_OF: u32 = 3;
+const NEAR_OF: u16 = 3;
 /// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
 const LONGEST: [u64; 2] = [100_000, 20];
 /// The watched instruction lies this near to where the window ended, bytes.
 const NEARBY: u64 = 4096;
 
-/// State of a thread's measurements; lies in [`crate::thread::Private`]. Zero: none made yet.
+/// What has been measured at a place.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
+struct Place {
+    /// Measurements begun.
+    begun: u16,
+    /// Log2 of what its watches' way is longer than [`FAR`].
+    longer: i8,
+    /// The last watch was in vain: the next measurement is a lap.
+    failed: bool,
+}
+
+/// State of a thread's measurements; lies in [`crate::thread::Private`]. Zero: none made yet.
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Pace {
     /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
     event: i32,
     /// The watchpoint is set.
     armed: bool,
-    /// The last watch was in vain: the next measurement is a lap.
-    failed: bool,
-    /// Log2 of what the way is longer than [`FAR`].
-    longer: i32,
     /// Measurements begun.
     begun: u32,
+    /// Full windows since the last.
+    unmeasured: u32,
+    /// Index of the place of what is under way.
+    place: u32,
+    /// By [`place_of`].
+    places: [Place; PLACES],
     /// Records that lie between the window's end and the watchpoint.
     records: u32,
     /// `PACE_*` of what is under way.
@@ -66,6 +88,30 @@ pub struct Pace {
     due: u64,
     /// The latest result, not yet published.
     result: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            event: 0,
+            armed: false,
+            begun: 0,
+            unmeasured: 0,
+            place: 0,
+            places: [Place::default(); PLACES],
+            records: 0,
+            kind: 0,
+            since: 0,
+            from: 0,
+            due: 0,
+            result: 0,
+        }
+    }
+}
+
+/// Index of the place that an address belongs to.
+fn place_of(address: u64) -> u32 {
+    ((address >> NEIGHBOURS) as u32).wrapping_mul(0x9e37_79b1) >> (32 - PLACES.trailing_zeros())
 }
 
 /// Takes the latest result, as [`ChunkInfo::pace`] has it.
@@ -90,22 +136,31 @@ pub enum Plan {
     Lap(u64),
 }
 
-/// Decides what is to be measured behind a window whose slots end at `end`.
-pub fn plan(ring: Ring, end: u64, slots: u64, now: u64) -> Plan {
+/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands at `address`.
+pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let pace = &mut ring.private().pace;
-    if now < pace.due || pace.armed {
+    if pace.armed {
+        return Plan::Nothing;
+    }
+    pace.place = place_of(address);
+    let place = &mut pace.places[pace.place as usize % PLACES];
+    pace.unmeasured = pace.unmeasured.saturating_add(1);
+    let early = pace.begun < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured >= SELDOM);
+    if !early && now < pace.due {
         return Plan::Nothing;
     }
     pace.begun = pace.begun.saturating_add(1);
-    pace.due = if pace.begun < FIRST { now } else { now + EVERY };
-    let near = pace.begun % NEAR_OF == 2;
+    pace.unmeasured = 0;
+    pace.due = now + EVERY;
+    place.begun = place.begun.wrapping_add(1).max(1);
+    let near = place.begun % NEAR_OF == 2;
     // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
     if pace.event >= 0
-        && !core::mem::take(&mut pace.failed)
-        && pace.begun % 2 == 0
+        && !core::mem::take(&mut place.failed)
+        && place.begun % 2 == 0
         && let Some((last, stride, per_three)) = stride(end, slots)
     {
-        let records = if near { NEAR } else { u64::from(FAR << (pace.longer + HALVED) >> HALVED) };
+        let records = if near { NEAR } else { u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED) };
         let iterations = (3 * records / per_three).max(1);
         return Plan::Watch {
             address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
@@ -203,7 +258,8 @@ pub fn hit(ring: Ring, context: &Context) {
     if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records) && context.registers[RIP].abs_diff(pace.from) < NEARBY {
         pace.result = crate::shared::pace(pace.kind, pace.records, took);
         if pace.kind == PACE_WATCHED {
-            pace.longer = (pace.longer + 1).min(DOUBLED);
+            let place = &mut pace.places[pace.place as usize % PLACES];
+            place.longer = (place.longer + 1).min(DOUBLED);
         }
     } else {
         in_vain(pace);
@@ -211,8 +267,9 @@ pub fn hit(ring: Ring, context: &Context) {
 }
 
 fn in_vain(pace: &mut Pace) {
-    pace.failed = true;
-    pace.longer = (pace.longer - 1).max(-HALVED);
+    let place = &mut pace.places[pace.place as usize % PLACES];
+    place.failed = true;
+    place.longer = (place.longer - 1).max(-HALVED as i8);
 }
 
 /// A window begins, or the thread leaves its code: what is being watched is given up.

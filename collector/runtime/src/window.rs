@@ -223,7 +223,7 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let whole = header.stop.load(Ordering::Relaxed) == 0 && window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
     let now = sys::now_ns();
     // Triggers by loads need no speeds.
-    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, control.guard, header.window, now) } else { Plan::Nothing };
+    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, context.registers[RIP], control.guard, header.window, now) } else { Plan::Nothing };
     if let Plan::Lap(slots) = plan
         && ring.address < 1 << 32
         && let Some(place) = modules::place(context.registers[RIP])

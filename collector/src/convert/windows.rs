@@ -24,6 +24,8 @@ pub(super) struct Window {
     pub records: u32,
     /// Loads in it, implied ones included.
     pub loads: u32,
+    /// Times that one load was in another function than the one before: calls and returns, which take a recording thread longer.
+    pub changes: u32,
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
@@ -65,15 +67,27 @@ impl Collector {
             return;
         }
         self.tally.clear();
-        let mut loads = 0u32;
+        // The function at hand, and its loads that are not in the tally yet.
+        let (mut here, mut run) = ((u16::MAX, u32::MAX), 0u32);
+        let (mut loads, mut changes) = (0u32, 0u32);
         for row in first..rows.len() {
             if rows.store[row] {
                 continue;
             }
-            let weight = 1 + u32::from(rows.implied_const[row]);
             let function = self.functions.get(usize::from(rows.module[row])).and_then(|f| f.get(rows.site[row] as usize));
-            *self.tally.entry((rows.module[row], function.copied().unwrap_or(u32::MAX))).or_default() += weight;
-            loads += weight;
+            let code = (rows.module[row], function.copied().unwrap_or(u32::MAX));
+            if code != here {
+                if run > 0 {
+                    *self.tally.entry(here).or_default() += run;
+                    changes += 1;
+                }
+                (here, run) = (code, 0);
+            }
+            run += 1 + u32::from(rows.implied_const[row]);
+            loads += 1 + u32::from(rows.implied_const[row]);
+        }
+        if run > 0 {
+            *self.tally.entry(here).or_default() += run;
         }
         let Some((&code, _)) = self.tally.iter().max_by_key(|&(code, n)| (n, std::cmp::Reverse(code))) else { return };
         self.before = Some(key);
@@ -82,6 +96,7 @@ impl Collector {
             sample: rows.sample[first],
             records: header.slots,
             loads,
+            changes,
             begin_ns: header.begin_ns,
             end_ns: header.end_ns,
             cause: header.cause,
