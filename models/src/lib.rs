@@ -26,6 +26,7 @@ pub mod memory;
 pub mod miss_ratio;
 pub mod names;
 pub mod predict;
+mod long;
 mod prefix;
 pub mod random;
 mod rank;

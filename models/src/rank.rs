@@ -1,16 +1,17 @@
-//! A bitmap over time slots that counts its set bits behind a position in a few cache lines.
+//! A bitmap over time slots that counts its set bits up to a position in a few cache lines.
 //!
-//! Slots are handed out in ascending order. A leaf has 512 bits, one cache line. Above it stand *prefix*
-//! counters: 32 leaves share one line of 16-bit counters, and 16 entries of each level share one line of
-//! 32-bit counters of the level above. A count reads one line per level; a clear changes one line per
-//! level (every counter behind the bit goes down by one); a set at the end changes only the bitmap,
-//! because no counter stands behind the last slot. Counters of leaves that are not open yet hold rubbish
-//! and are written when the first slot of the leaf is handed out.
+//! All slots are set at first, also those that have not been handed out yet: nothing has to be done when one is, and whoever asks knows how
+//! many marks there are up to now. A leaf has 512 bits, one cache line. Above it stand *prefix* counters: 32 leaves share one line of
+//! 16-bit counters, and 16 entries of each level share one line of 32-bit counters of the level above. A count reads one line per level; a
+//! clear changes one line per level (every counter behind the bit goes down by one). No step depends on where a slot is: the loops
+//! have fixed lengths, of which the compiler makes a few vector instructions.
 
 const LEAF_BITS: usize = 512;
 const LEAF_WORDS: usize = LEAF_BITS / 64;
-/// Leaves per line of 16-bit counters: at most 32 × 512 = 16,384, which fits.
+/// Leaves per line of 16-bit counters: at most 31 × 512 are before one, which fits.
 const FAN1: usize = 32;
+/// Slots per line of 16-bit counters.
+const LINE_BITS: usize = LEAF_BITS * FAN1;
 /// Entries per line of 32-bit counters.
 const FAN: usize = 16;
 
@@ -29,28 +30,43 @@ struct Line32([u32; FAN]);
 #[derive(Clone, Copy)]
 struct Leaf([u64; LEAF_WORDS]);
 
+/// Counters of a line of which all slots are set.
+const FULL16: Line16 = {
+    let mut line = [0; FAN1];
+    let mut k = 0;
+    while k < FAN1 {
+        line[k] = (k * LEAF_BITS) as u16;
+        k += 1;
+    }
+    Line16(line)
+};
+
+/// The same for entries of so many slots.
+fn full32(slots: usize) -> Line32 {
+    Line32(std::array::from_fn(|k| (k * slots) as u32))
+}
+
 /// See the module's text.
 pub(crate) struct Rank {
     leaves: Vec<Leaf>,
     level1: Vec<Line16>,
     /// `upper[0]` counts lines of `level1`, each further level lines of the one below.
     upper: Vec<Vec<Line32>>,
-    live: u32,
 }
 
 impl Rank {
-    /// Room for `slots` slots, none set.
+    /// Room for `slots` slots, all set.
     pub(crate) fn new(slots: usize) -> Rank {
         let leaves = slots.div_ceil(LEAF_BITS).max(1);
         let level1 = leaves.div_ceil(FAN1);
         let mut upper = Vec::new();
-        let mut entries = level1;
+        let (mut entries, mut each) = (level1, LINE_BITS);
         while entries > 1 {
             let lines = entries.div_ceil(FAN);
-            upper.push(vec![Line32([0; FAN]); lines]);
-            entries = lines;
+            upper.push(vec![full32(each); lines]);
+            (entries, each) = (lines, each * FAN);
         }
-        Rank { leaves: crate::large_vec(Leaf([0; LEAF_WORDS]), leaves), level1: vec![Line16([0; FAN1]); level1], upper, live: 0 }
+        Rank { leaves: crate::large_vec(Leaf([!0; LEAF_WORDS]), leaves), level1: vec![FULL16; level1], upper }
     }
 
     /// Number of slots that fit.
@@ -58,16 +74,18 @@ impl Rank {
         self.leaves.len() * LEAF_BITS
     }
 
-    /// Number of set slots.
-    pub(crate) fn live(&self) -> u32 {
-        self.live
-    }
-
-    /// Clears the slots below `used`; nothing at or behind it may be set.
+    /// Sets all slots; those at and behind `used` are still set.
     pub(crate) fn reset(&mut self, used: usize) {
-        let leaves = used.div_ceil(LEAF_BITS).min(self.leaves.len());
-        self.leaves[..leaves].fill(Leaf([0; LEAF_WORDS]));
-        self.live = 0;
+        let lines = used.div_ceil(LEAF_BITS).min(self.leaves.len());
+        self.leaves[..lines].fill(Leaf([!0; LEAF_WORDS]));
+        let mut lines = used.div_ceil(LINE_BITS).min(self.level1.len());
+        self.level1[..lines].fill(FULL16);
+        let mut each = LINE_BITS;
+        for level in &mut self.upper {
+            lines = lines.div_ceil(FAN).min(level.len());
+            level[..lines].fill(full32(each));
+            each *= FAN;
+        }
     }
 
     /// Brings the leaf of `slot` into the cache.
@@ -78,57 +96,12 @@ impl Rank {
         }
     }
 
-    /// Sets `slot`, which must be above every slot set before since the last reset, and the next one
-    /// whenever a leaf begins (slots are handed out without holes).
-    #[inline(always)]
-    pub(crate) fn append(&mut self, slot: u32) {
-        let slot = slot as usize;
-        if slot.is_multiple_of(LEAF_BITS) {
-            self.open(slot / LEAF_BITS);
-        }
-        self.leaves[slot / LEAF_BITS].0[slot / 64 % LEAF_WORDS] |= 1 << (slot % 64);
-        self.live += 1;
-    }
-
-    /// Writes the prefix counters of a leaf that begins.
-    #[inline(never)]
-    fn open(&mut self, leaf: usize) {
-        if leaf == 0 {
-            self.level1[0].0[0] = 0;
-            for level in &mut self.upper {
-                level[0].0[0] = 0;
-            }
-            return;
-        }
-        let before: u32 = self.leaves[leaf - 1].0.iter().map(|w| w.count_ones()).sum();
-        if !leaf.is_multiple_of(FAN1) {
-            let line = &mut self.level1[leaf / FAN1].0;
-            line[leaf % FAN1] = line[leaf % FAN1 - 1] + before as u16;
-            return;
-        }
-        let mut entry = leaf / FAN1;
-        self.level1[entry].0[0] = 0;
-        let mut total = u32::from(self.level1[entry - 1].0[FAN1 - 1]) + before;
-        for level in &mut self.upper {
-            if !entry.is_multiple_of(FAN) {
-                let line = &mut level[entry / FAN].0;
-                line[entry % FAN] = line[entry % FAN - 1] + total;
-                return;
-            }
-            let line = entry / FAN;
-            level[line].0[0] = 0;
-            total += level[line - 1].0[FAN - 1];
-            entry = line;
-        }
-    }
-
     /// Clears `slot`, which must be set.
     #[inline(always)]
     pub(crate) fn clear(&mut self, slot: u32) {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
         self.leaves[leaf].0[slot / 64 % LEAF_WORDS] &= !(1 << (slot % 64));
-        self.live -= 1;
         let at = (leaf % FAN1) as u16;
         for (k, counter) in self.level1[leaf / FAN1].0.iter_mut().enumerate() {
             *counter = counter.wrapping_sub(u16::from(k as u16 > at));
@@ -143,40 +116,26 @@ impl Rank {
         }
     }
 
-    /// Number of set slots below `slot`. `slot` must have been handed out.
+    /// Number of set slots up to and with `slot`.
     #[inline(always)]
-    pub(crate) fn below(&self, slot: u32) -> u32 {
+    pub(crate) fn upto(&self, slot: u32) -> u32 {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
         let words = &self.leaves[leaf].0;
-        let last = slot / 64 % LEAF_WORDS;
-        let mut count = (words[last] & ((1u64 << (slot % 64)) - 1)).count_ones();
-        for (k, word) in words.iter().enumerate() {
-            count += if k < last { word.count_ones() } else { 0 };
+        let (last, part) = ((slot / 64 % LEAF_WORDS) as u64, !0u64 >> (63 - slot % 64));
+        let mut counts = [0; LEAF_WORDS];
+        for (k, (count, word)) in counts.iter_mut().zip(words).enumerate() {
+            let k = k as u64;
+            let mask = if k < last { !0 } else { 0 } | if k == last { part } else { 0 };
+            *count = u64::from((word & mask).count_ones());
         }
-        count += u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
+        let mut count = counts.iter().sum::<u64>() as u32 + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
         let mut entry = leaf / FAN1;
         for level in &self.upper {
             count += level[entry / FAN].0[entry % FAN];
             entry /= FAN;
         }
         count
-    }
-
-    /// Number of set slots above `slot`; `end` is the next slot to be handed out.
-    #[inline(always)]
-    pub(crate) fn above(&self, slot: u32, end: u32) -> u32 {
-        let (at, last) = (slot as usize / 64, (end as usize - 1) / 64);
-        if last - at < LEAF_WORDS {
-            // Short reuses, the common ones: look at the words in between.
-            let word = |w: usize| self.leaves[w / LEAF_WORDS].0[w % LEAF_WORDS];
-            let mut count = (word(at) & (!1u64 << (slot % 64))).count_ones();
-            for w in at + 1..=last {
-                count += word(w).count_ones();
-            }
-            return count;
-        }
-        self.live - self.below(slot) - u32::from(self.is_set(slot))
     }
 
     /// Whether `slot` is set.
@@ -196,28 +155,25 @@ mod tests {
         // Enough slots for two upper levels (16,384 per level-1 line, 262,144 per upper line).
         let slots = 600_000u32;
         let mut rank = Rank::new(slots as usize);
-        let mut plain = vec![false; slots as usize];
+        let mut plain = vec![true; slots as usize];
         let mut random = 12345u64;
         let mut next = || {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (random >> 33) as u32
         };
-        for end in 0..slots {
-            rank.append(end);
-            plain[end as usize] = true;
-            let victim = next() % (end + 1);
-            if plain[victim as usize] {
-                plain[victim as usize] = false;
+        for turn in 0..slots {
+            let victim = next() % slots;
+            if std::mem::replace(&mut plain[victim as usize], false) {
                 rank.clear(victim);
             }
-            if end % 60_007 == 60_006 || end + 1 == slots {
-                let mut below = 0;
-                for (slot, &set) in plain.iter().enumerate().take(end as usize + 1) {
+            if turn % 100_003 == 100_002 || turn + 1 == slots {
+                let mut upto = 0;
+                for (slot, &set) in plain.iter().enumerate() {
+                    upto += u32::from(set);
                     if slot % 97 == 0 || slot % 512 < 2 {
-                        assert_eq!(rank.below(slot as u32), below, "below {slot} of {end}");
-                        assert_eq!(rank.above(slot as u32, end + 1), rank.live() - below - u32::from(set), "above {slot} of {end}");
+                        assert_eq!(rank.upto(slot as u32), upto, "up to {slot} after {turn}");
+                        assert_eq!(rank.is_set(slot as u32), set);
                     }
-                    below += u32::from(set);
                 }
             }
         }
@@ -225,16 +181,13 @@ mod tests {
 
     #[test]
     fn a_reset_bitmap_is_like_new() {
-        let mut rank = Rank::new(5000);
-        for slot in 0..3000 {
-            rank.append(slot);
+        for used in [1u32, 511, 513, 16_384, 16_385, 300_000] {
+            let mut rank = Rank::new(300_000);
+            (0..used).for_each(|slot| rank.clear(slot));
+            rank.reset(used as usize);
+            for slot in (0..300_000).step_by(61).chain(0..2000) {
+                assert_eq!(rank.upto(slot), slot + 1, "{used} were used");
+            }
         }
-        rank.reset(3000);
-        assert_eq!(rank.live(), 0);
-        for slot in 0..1000 {
-            rank.append(slot);
-        }
-        assert_eq!(rank.below(999), 999);
-        assert_eq!(rank.above(10, 1000), 989);
     }
 }

@@ -6,30 +6,13 @@
 //! touches), and reuse interval `i - p`. So an immediate reuse has D = 0 and interval 1, also when an
 //! access straddles blocks. A first touch has neither.
 //!
-//! Method. Each touch takes the next *slot*; a hash table leads from a block to its last slot; a bitmap
-//! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots behind
-//! the block's old slot, one count in a few cache lines. When the slots run out, the marked ones (one
-//! per block) are renumbered; slots are four times the blocks, so this is rare. The table's
-//! lines are fetched ahead of use, because outside the cache only prefetched accesses are affordable.
-//! Starting over costs nothing: entries carry the number of their access, and older ones than the
-//! sample's start count as free. Samples begin in [`crate::short`], which is faster as long as they are short.
+//! Method. Samples begin in [`crate::short`], which has all its state in the first-level cache; what gets longer goes on in [`crate::long`].
+//! Starting over costs nothing.
 
-use crate::rank::Rank;
+use crate::long::Long;
 #[cfg(target_arch = "x86_64")]
 use crate::short::Vectors;
 use crate::short::{Counters, Plain, SLOTS, Short};
-
-/// Accesses between the prefetch of a table line and its use.
-const AHEAD: usize = 24;
-/// Smallest number of slots.
-const MIN_SLOTS: usize = 4096;
-/// Number of slots from which on they are counted in a level more: then at least so many, which stay in the first-level cache.
-const MORE_SLOTS: usize = 1 << 14;
-const MANY_SLOTS: usize = 1 << 17;
-/// In place of an index.
-const NOWHERE: usize = usize::MAX;
-/// Smallest number of table entries.
-const MIN_TABLE: usize = 2048;
 
 /// What an engine tells about each touched block.
 pub trait ReuseSink {
@@ -47,45 +30,12 @@ pub trait ReuseSink {
     fn done(&mut self, row: u64, tag: u32);
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    block: u64,
-    slot: u32,
-    /// Low half of the tick of the last access.
-    tick: u32,
-}
-
-/// What the sink is to be told of a touch.
-struct Told {
-    first: bool,
-    distance: u32,
-    interval: u64,
-}
-
 /// The state between accesses of one sample. Reusable: [`ReuseEngine::begin`] starts the next sample.
 pub struct ReuseEngine {
-    shift: u32,
     short: Short,
-    /// The sample is still in `short`, and nothing of it is here.
+    /// The sample is still in `short`, and nothing of it is in `long`.
     is_short: bool,
-    table: Vec<Entry>,
-    table_shift: u32,
-    used: usize,
-    rank: Rank,
-    /// Marks slots whose successor belongs to the same access. Empty as long as no access has straddled.
-    joined: Vec<u64>,
-    next_slot: u32,
-    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several blocks, or there is none.
-    last_at: usize,
-    /// Number of the current access over the engine's life, from 1.
-    tick: u64,
-    begin: u64,
-    cleared: u64,
-    /// Entries older than `horizon` ticks would alias in 32 bits; they live here.
-    ancient: std::collections::HashMap<u64, (u32, u64)>,
-    horizon: u64,
-    swept: u64,
-    touched: Vec<(u64, Option<(u32, u64)>)>,
+    long: Long,
 }
 
 /// Spreads a block number over 64 bits (the multiplier of Fibonacci hashing).
@@ -101,80 +51,19 @@ impl ReuseEngine {
     }
 
     fn with_limits(shift: u32, horizon: u64, short: usize) -> ReuseEngine {
-        ReuseEngine {
-            shift: shift.min(63),
-            short: Short::new(shift.min(63), short),
-            is_short: true,
-            table: vec![Entry { block: 0, slot: 0, tick: 0 }; MIN_TABLE],
-            table_shift: 64 - MIN_TABLE.trailing_zeros(),
-            used: 0,
-            rank: Rank::new(MIN_SLOTS),
-            joined: Vec::new(),
-            next_slot: 0,
-            last_at: NOWHERE,
-            tick: 1,
-            begin: 1,
-            cleared: 1,
-            ancient: std::collections::HashMap::new(),
-            horizon,
-            swept: 1,
-            touched: Vec::new(),
-        }
+        let shift = shift.min(63);
+        ReuseEngine { short: Short::new(shift, short), is_short: true, long: Long::new(shift, horizon) }
     }
 
     /// Starts a sample: nothing has been touched yet.
     pub fn begin(&mut self) {
         self.short.begin();
-        self.begin = self.tick;
-        self.last_at = NOWHERE;
-        if std::mem::replace(&mut self.is_short, true) {
-            return;
-        }
-        self.rank.reset(self.next_slot as usize);
-        if self.table.len() > MIN_TABLE && self.used * 32 < self.table.len() {
-            // A large sample has gone by; small ones shall stay in the cache.
-            self.rank = Rank::new(MIN_SLOTS);
-            self.table.truncate((self.used * 4).next_power_of_two().max(MIN_TABLE));
-            self.table.shrink_to_fit();
-            self.table_shift = 64 - self.table.len().trailing_zeros();
-        }
-        self.joined = Vec::new();
-        self.next_slot = 0;
-        self.used = 0;
-        self.ancient.clear();
-    }
-
-    /// Takes over from the short sample.
-    #[cold]
-    fn lengthen(&mut self) {
-        self.is_short = false;
-        self.swept = self.begin;
-        if self.tick - self.cleared >= self.horizon / 2 {
-            self.table.fill(Entry { block: 0, slot: 0, tick: (self.begin as u32).wrapping_sub(1) });
-            self.cleared = self.begin;
-        }
-        let lines = self.short.lines();
-        // Slots are handed out without holes; those that are no longer anybody's last are taken back.
-        let mut marked = vec![false; self.short.used() as usize];
-        lines.iter().for_each(|l| marked[l.slot as usize] = true);
-        self.reserve(marked.len().max(lines.len()));
-        (0..marked.len() as u32).for_each(|slot| self.rank.append(slot));
-        (0..marked.len() as u32).filter(|&slot| !marked[slot as usize]).for_each(|slot| self.rank.clear(slot));
-        self.next_slot = marked.len() as u32;
-        if lines.iter().any(|l| l.slot != l.end) {
-            self.joined = vec![0; self.rank.capacity() / 64];
-            lines.iter().for_each(|l| (l.slot..l.end).for_each(|slot| self.set_joined(slot.into(), true)));
-        }
-        for line in lines {
-            let (at, _) = self.find(line.block);
-            self.table[at] = Entry { block: line.block, slot: line.slot.into(), tick: (self.begin + u64::from(line.row)) as u32 };
-            self.used += 1;
-        }
+        self.long.begin(std::mem::replace(&mut self.is_short, true));
     }
 
     /// Number of distinct blocks touched in this sample.
     pub fn blocks(&self) -> u64 {
-        if self.is_short { self.short.blocks() } else { u64::from(self.rank.live()) }
+        if self.is_short { self.short.blocks() } else { self.long.blocks() }
     }
 
     /// Feeds accesses in order. The slices have one element per access; `size` 0 counts as 1.
@@ -186,10 +75,24 @@ impl ReuseEngine {
             && std::arch::is_x86_feature_detected!("bmi2")
             && std::arch::is_x86_feature_detected!("lzcnt")
         {
+            if std::arch::is_x86_feature_detected!("avx512f")
+                && std::arch::is_x86_feature_detected!("avx512bw")
+                && std::arch::is_x86_feature_detected!("avx512vl")
+                && std::arch::is_x86_feature_detected!("avx512vpopcntdq")
+            {
+                // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+                return unsafe { self.run_wide(address, size, tag, sink) };
+            }
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
         self.run_any::<Plain, S>(address, size, tag, sink);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
+    fn run_wide<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+        self.run_any::<Vectors, S>(address, size, tag, sink);
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -201,300 +104,18 @@ impl ReuseEngine {
     #[inline(always)]
     fn run_any<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         let len = address.len().min(size.len()).min(tag.len());
-        let (mut address, mut size, mut tag) = (&address[..len], &size[..len], &tag[..len]);
+        let (address, size, tag) = (&address[..len], &size[..len], &tag[..len]);
+        let mut done = 0;
         if self.is_short {
-            let done = self.short.run::<C, S>(address, size, tag, sink);
-            self.tick += done as u64;
+            done = self.short.run::<C, S>(address, size, tag, sink);
+            self.long.skip(done);
             if done == len {
                 return;
             }
-            self.lengthen();
-            (address, size, tag) = (&address[done..], &size[done..], &tag[done..]);
+            self.is_short = false;
+            self.long.take_over(&self.short.lines(), self.short.used());
         }
-        let len = address.len();
-        let far = self.table.len() > 1 << 14;
-        for i in 0..len {
-            if let Some(&ahead) = address.get(i + AHEAD) {
-                self.prefetch(ahead >> self.shift);
-            }
-            if far && let Some(&ahead) = address.get(i + AHEAD / 2) {
-                self.prefetch_slot(ahead >> self.shift);
-            }
-            let first = address[i] >> self.shift;
-            let last = address[i].saturating_add(u64::from(size[i].max(1)) - 1) >> self.shift;
-            let row = self.tick - self.begin;
-            if first == last && self.again(first) {
-                sink.touch(row, first, tag[i], false, 0, 1);
-            } else if first == last {
-                let Told { first: is_first, distance, interval } = self.touch_one(first);
-                sink.touch(row, first, tag[i], is_first, distance.into(), interval);
-            } else {
-                self.touch_many(row, first, last, tag[i], sink);
-            }
-            sink.done(row, tag[i]);
-            self.tick += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch(&self, block: u64) {
-        crate::prefetch(&self.table[(spread(block) >> self.table_shift) as usize]);
-    }
-
-    /// The entry has been fetched by now: fetch the bitmap's leaf that it points to.
-    #[inline(always)]
-    fn prefetch_slot(&self, block: u64) {
-        let entry = &self.table[(spread(block) >> self.table_shift) as usize];
-        if entry.block == block {
-            self.rank.prefetch(entry.slot);
-        }
-    }
-
-    /// Greatest age, in ticks, of an entry of this sample in the table.
-    #[inline(always)]
-    fn span(&self) -> u32 {
-        (self.tick - self.begin).min(self.horizon) as u32
-    }
-
-    /// Index of the entry of `block`, and whether it is one (else it is where it may be put).
-    #[inline(always)]
-    fn find(&self, block: u64) -> (usize, bool) {
-        let mask = self.table.len() - 1;
-        let now = self.tick as u32;
-        let span = self.span();
-        let mut at = (spread(block) >> self.table_shift) as usize & mask;
-        loop {
-            let entry = &self.table[at];
-            if now.wrapping_sub(entry.tick) > span {
-                return (at, false);
-            }
-            if entry.block == block {
-                return (at, true);
-            }
-            at = (at + 1) & mask;
-        }
-    }
-
-    /// Makes room for `n` more touches.
-    #[inline(always)]
-    fn reserve(&mut self, n: usize) {
-        if self.next_slot as usize + n > self.rank.capacity() {
-            self.compact(n);
-        }
-        if (self.used + n) * 2 > self.table.len() {
-            self.grow(n);
-        }
-        if self.tick - self.swept >= self.horizon / 2 {
-            self.sweep();
-        }
-    }
-
-    /// Whether `block` is all that the access before has touched: then its slot stays the last one.
-    #[inline(always)]
-    fn again(&mut self, block: u64) -> bool {
-        let due = self.tick - self.swept >= self.horizon / 2;
-        match self.table.get_mut(self.last_at) {
-            Some(entry) if entry.block == block && !due => {
-                entry.tick = self.tick as u32;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    #[inline(always)]
-    fn touch_one(&mut self, block: u64) -> Told {
-        self.reserve(1);
-        let (at, found) = self.find(block);
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        let mut told = Told { first: true, distance: 0, interval: 0 };
-        if found {
-            let entry = self.table[at];
-            let interval = (self.tick as u32).wrapping_sub(entry.tick);
-            let distance = self.rank.above(self.access_end(entry.slot), slot);
-            self.rank.clear(entry.slot);
-            told = Told { first: false, distance, interval: interval.into() };
-        } else {
-            self.used += 1;
-            if let Some((old, tick)) = self.take_ancient(block) {
-                let distance = self.rank.above(self.access_end(old), slot);
-                self.rank.clear(old);
-                told = Told { first: false, distance, interval: self.tick - tick };
-            }
-        }
-        self.rank.append(slot);
-        if !self.joined.is_empty() {
-            self.set_joined(slot, false);
-        }
-        self.table[at] = Entry { block, slot, tick: self.tick as u32 };
-        self.last_at = at;
-        told
-    }
-
-    #[inline(always)]
-    fn take_ancient(&mut self, block: u64) -> Option<(u32, u64)> {
-        if self.ancient.is_empty() {
-            return None;
-        }
-        self.ancient.remove(&block)
-    }
-
-    /// An access to several blocks: first all distances, then all updates, so that the blocks of one
-    /// access do not stand between each other. Very long accesses are taken in portions; then the
-    /// earlier portions count as touched before the later ones.
-    #[inline(never)]
-    fn touch_many<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
-        const PORTION: u64 = 1 << 16;
-        self.last_at = NOWHERE;
-        let mut from = first;
-        loop {
-            let to = last.min(from.saturating_add(PORTION - 1));
-            self.touch_portion(row, from, to, tag, sink);
-            if to == last {
-                return;
-            }
-            from = to + 1;
-        }
-    }
-
-    fn touch_portion<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
-        let count = (last - first + 1) as usize;
-        self.reserve(count);
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.clear();
-        for block in first..=last {
-            let (at, found) = self.find(block);
-            let entry = self.table[at];
-            let before = if found {
-                Some((entry.slot, self.tick - u64::from((self.tick as u32).wrapping_sub(entry.tick))))
-            } else {
-                self.take_ancient(block)
-            };
-            touched.push((block, before));
-        }
-        for &(block, before) in &touched {
-            match before {
-                Some((slot, tick)) => {
-                    let distance = self.rank.above(self.access_end(slot), self.next_slot);
-                    sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
-                }
-                None => sink.first(row, block, tag),
-            }
-        }
-        if self.joined.is_empty() {
-            self.joined = vec![0; self.rank.capacity() / 64];
-        }
-        for &(block, before) in &touched {
-            if let Some((slot, _)) = before {
-                self.rank.clear(slot);
-            }
-            let slot = self.next_slot;
-            self.next_slot += 1;
-            self.rank.append(slot);
-            self.set_joined(slot, block != last);
-            let (at, found) = self.find(block);
-            self.used += usize::from(!found);
-            self.table[at] = Entry { block, slot, tick: self.tick as u32 };
-        }
-        self.touched = touched;
-    }
-
-    /// The last slot of the access that `slot` belongs to.
-    #[inline(always)]
-    fn access_end(&self, slot: u32) -> u32 {
-        if self.joined.is_empty() {
-            return slot;
-        }
-        let mut slot = slot;
-        while self.joined[slot as usize / 64] >> (slot % 64) & 1 == 1 {
-            slot += 1;
-        }
-        slot
-    }
-
-    #[inline(always)]
-    fn set_joined(&mut self, slot: u32, joined: bool) {
-        let word = &mut self.joined[slot as usize / 64];
-        *word = *word & !(1 << (slot % 64)) | u64::from(joined) << (slot % 64);
-    }
-
-    /// Renumbers the live slots in their order and makes room for `n` more.
-    #[cold]
-    fn compact(&mut self, n: usize) {
-        let live = self.rank.live();
-        let slots = (live as usize * 4).max(live as usize + 2 * n).max(MIN_SLOTS).next_power_of_two();
-        let slots = if slots > MORE_SLOTS { slots.max(MANY_SLOTS) } else { slots };
-        let mut rank = Rank::new(slots);
-        let mut joined = if self.joined.is_empty() { Vec::new() } else { vec![0u64; rank.capacity() / 64] };
-        if !joined.is_empty() {
-            // A live slot stays joined to the next live one of the same access.
-            let mut new = 0u32;
-            let mut open = false;
-            for old in 0..self.next_slot {
-                if self.rank.is_set(old) {
-                    if open {
-                        joined[(new - 1) as usize / 64] |= 1 << ((new - 1) % 64);
-                    }
-                    open = true;
-                    new += 1;
-                }
-                open &= self.joined[old as usize / 64] >> (old % 64) & 1 == 1;
-            }
-        }
-        let now = self.tick as u32;
-        let span = self.span();
-        for entry in &mut self.table {
-            if now.wrapping_sub(entry.tick) <= span {
-                entry.slot = self.rank.below(entry.slot);
-            }
-        }
-        for (slot, _) in self.ancient.values_mut() {
-            *slot = self.rank.below(*slot);
-        }
-        for slot in 0..live {
-            rank.append(slot);
-        }
-        self.rank = rank;
-        self.joined = joined;
-        self.next_slot = live;
-    }
-
-    /// Makes the table large enough for `n` more entries.
-    #[cold]
-    fn grow(&mut self, n: usize) {
-        let size = ((self.used + n) * 4).next_power_of_two();
-        self.rebuild(size, u64::MAX);
-    }
-
-    /// Moves the entries into a table of `size`; those older than `horizon` ticks become ancient.
-    fn rebuild(&mut self, size: usize, horizon: u64) {
-        let now = self.tick as u32;
-        let span = self.span();
-        let free = Entry { block: 0, slot: 0, tick: now.wrapping_sub(span).wrapping_sub(1) };
-        let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
-        self.table_shift = 64 - size.trailing_zeros();
-        self.used = 0;
-        for entry in old {
-            let age = now.wrapping_sub(entry.tick);
-            if age > span {
-                continue;
-            }
-            if u64::from(age) > horizon {
-                self.ancient.insert(entry.block, (entry.slot, self.tick - u64::from(age)));
-                continue;
-            }
-            let (at, _) = self.find(entry.block);
-            self.table[at] = entry;
-            self.used += 1;
-        }
-        self.cleared = self.tick;
-    }
-
-    #[cold]
-    fn sweep(&mut self) {
-        self.rebuild(self.table.len(), self.horizon / 2);
-        self.swept = self.tick;
+        self.long.run(&address[done..], &size[done..], &tag[done..], sink);
     }
 }
 
