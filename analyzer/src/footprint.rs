@@ -6,15 +6,16 @@
 //! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
 //! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
 //!
-//! Method. Touches are first joined in a small table that stays in the cache, in which a key has one place ([`front`]). What has to make room there for
-//! another key is appended to one of some [`partitions`](partition) by its page: nothing is
-//! looked up, and nothing depends on what the data is. When a partition has as many new entries as it has old ones, they are merged
+//! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
+//! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
+//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When a partition has as many new records as it has entries, they are merged
 //! into these, with a table that is in the cache while that lasts. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
-//! room for wait in a file.
+//! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
 
 mod front;
 mod partition;
+mod record;
 mod set;
 
 pub use partition::Budget;
@@ -26,6 +27,12 @@ use partition::Partitions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Rows that become records together.
+const TOGETHER: usize = front::TOGETHER;
+/// Bits of a tally that hold the rows; the others hold the implied loads, at most 65,535 for a row.
+const TALLY_BITS: u32 = 24;
+/// Rows between two sums, so that no tally overflows.
+const TALLIED: usize = 1 << 18;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -146,6 +153,8 @@ pub struct Footprints {
     /// Owner by address space and group, [`NOBODY`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
+    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
+    tally: Vec<u64>,
 }
 
 impl Default for Footprints {
@@ -157,7 +166,7 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new() }
+        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new() }
     }
 
     /// Adds rows of one address space.
@@ -169,41 +178,75 @@ impl Footprints {
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         let mut from = 0;
         while from < rows.len() {
-            let to = (from + front::TOGETHER).min(rows.len());
-            self.add_some(&rows.slice(from..to), &mut owner_of, space as u32);
+            let to = (from + TALLIED).min(rows.len());
+            for some in (from..to).step_by(TOGETHER) {
+                self.add_some(&rows.slice(some..(some + TOGETHER).min(to)), &mut owner_of, space as u32);
+            }
+            self.sum_up();
             from = to;
         }
         self.owner_of[space] = owner_of;
     }
 
-    /// Adds as many rows as the front table has room for.
+    /// Adds at most [`TOGETHER`] rows.
     #[inline(always)]
     fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
-        let len = rows.len();
+        let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
+        let mut records = [0; TOGETHER];
+        let mut unfit = 0;
         for i in 0..len {
             let group = group[i] as usize;
             let owner = match owner_of.get(group) {
                 Some(&owner) if owner != NOBODY => owner,
                 _ => self.new_owner(owner_of, group as u32, space),
             };
-            let count = &mut self.counts[group];
-            count.rows += 1;
-            count.implied += u64::from(implied[i]);
-            let (at, bytes) = (address[i], size[i].max(1));
-            let offset = (at % 64) as u32;
-            let inside = (64 - offset).min(bytes);
-            let (line, maps) = (at / 64, touch(offset, inside, true));
-            if fits(line, owner) {
-                self.front.add(pack(line, owner), maps);
+            self.tally[group] += u64::from(implied[i]) << TALLY_BITS | 1;
+            records[i] = record::pack(address[i], size[i], owner);
+            unfit |= record::unfit(address[i], size[i], owner);
+        }
+        if unfit == 0 {
+            if self.front.pays(len) {
+                records[..len].iter().for_each(|&r| self.front.add(record::key(r), record::maps(r)));
+                self.front.drain(&mut self.partitions);
             } else {
-                self.touch_odd(line, owner, maps);
+                records[..len].iter().for_each(|&r| self.partitions.push(r));
             }
-            if bytes > inside {
-                self.tail(at, bytes, owner);
+            return;
+        }
+        for i in 0..len {
+            let owner = owner_of[group[i] as usize];
+            if record::unfit(address[i], size[i], owner) == 0 {
+                self.partitions.push(records[i]);
+            } else {
+                self.add_unfit(address[i], size[i].max(1), owner);
             }
         }
-        self.front.drain(&mut self.partitions);
+    }
+
+    /// Adds an access that has no record.
+    #[inline(never)]
+    fn add_unfit(&mut self, at: u64, bytes: u32, owner: u32) {
+        let offset = (at % 64) as u32;
+        let inside = (64 - offset).min(bytes);
+        let (line, maps) = (at / 64, touch(offset, inside, true));
+        if fits(line, owner) {
+            self.partitions.push_entry(Place { key: pack(line, owner), maps });
+        } else {
+            self.touch_odd(line, owner, maps);
+        }
+        if bytes > inside {
+            self.tail(at, bytes, owner);
+        }
+    }
+
+    /// Brings the counts up to date.
+    fn sum_up(&mut self) {
+        for (count, tally) in self.counts.iter_mut().zip(&mut self.tally) {
+            let tally = std::mem::take(tally);
+            count.rows += tally & ((1 << TALLY_BITS) - 1);
+            count.implied += tally >> TALLY_BITS;
+        }
     }
 
     /// Gives a group in an address space its number, and the group its counts.
@@ -215,6 +258,7 @@ impl Footprints {
         }
         if self.counts.len() <= at {
             self.counts.resize(at + 1, GroupCount::default());
+            self.tally.resize(at + 1, 0);
         }
         let owner = self.owners.len() as u32;
         self.owners.push((group, space));
@@ -255,8 +299,7 @@ impl Footprints {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
             let maps = touch(0, inside as u32, false);
             if fits(line, owner) {
-                // Rows have room in the front table, what they touch behind their first line has not.
-                self.partitions.push(Place { key: pack(line, owner), maps });
+                self.partitions.push_entry(Place { key: pack(line, owner), maps });
             } else {
                 self.touch_odd(line, owner, maps);
             }

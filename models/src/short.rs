@@ -1,7 +1,7 @@
 //! Exact reuse distance as long as a sample is short: all state in the first-level cache, no branch on whether a block is new.
 //!
-//! Rows come in batches, and each batch goes through three loops: blocks get numbers (the only loop that looks for something, see [`crate::names`]), distances
-//! are counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches take slots; a bitmap marks the
+//! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop that looks for something, see [`crate::names`]) and slots, distances
+//! of reuses are counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches take slots; a bitmap marks the
 //! slots that are the last of their block. Slots count as marked before they are handed out, so that nothing has to be done when one is. Each word of the bitmap
 //! has the number of marks before it, which is one vector to change when a mark goes: a distance is one counter and one word. Slots are never
 //! renumbered: when they are used up, [`crate::reuse`] goes on with what it takes over from here.
@@ -18,7 +18,7 @@ const FEW: usize = 16;
 const BATCH: usize = TOGETHER;
 /// Blocks of one access, at most.
 const WIDE: u64 = 64;
-/// In place of a slot: not touched yet. A word of its own, behind all counters.
+/// In place of a slot: not touched yet.
 const NEVER: u16 = SLOTS as u16;
 
 /// A block that was touched.
@@ -146,7 +146,7 @@ pub(crate) struct Short {
     names: Names,
     /// By number: its last slot.
     last: Box<[u16; SLOTS]>,
-    words: [u64; WORDS + 1],
+    words: [u64; WORDS],
     /// Marks before each word.
     before: [u16; WORDS],
     /// By slot: the last slot of its access, and its row. Slots are rows until an access has touched several blocks; then this is no longer empty.
@@ -162,6 +162,8 @@ struct Told {
     distance: [u32; BATCH],
     /// [`NEVER`]: a first touch.
     last: [u16; BATCH],
+    /// The slot before; filled if slots are not rows.
+    slot: [u16; BATCH],
 }
 
 impl Short {
@@ -171,7 +173,7 @@ impl Short {
             slots: slots.min(SLOTS),
             names: Names::new(),
             last: Box::new([NEVER; SLOTS]),
-            words: [0; WORDS + 1],
+            words: [0; WORDS],
             before: [0; WORDS],
             accesses: Vec::new(),
             next: 0,
@@ -214,7 +216,7 @@ impl Short {
     /// Feeds accesses in order; returns how many. The others, if any, do not fit.
     #[inline(always)]
     pub(crate) fn run<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) -> usize {
-        let mut told = Told { line: [0; BATCH], distance: [0; BATCH], last: [0; BATCH] };
+        let mut told = Told { line: [0; BATCH], distance: [0; BATCH], last: [0; BATCH], slot: [0; BATCH] };
         let mut from = 0;
         while from < address.len() {
             let room = BATCH.min(self.slots - self.next);
@@ -261,41 +263,55 @@ impl Short {
     /// The number of marked slots behind `end`.
     #[inline(always)]
     fn above(&self, end: u16) -> u32 {
-        let word = end as usize / 64 % (WORDS + 1);
+        let word = end as usize / 64 % WORDS;
         let upto = !0u64 >> (63 - end % 64);
-        self.live.wrapping_sub(u32::from(self.before[word % WORDS])).wrapping_sub((self.words[word] & upto).count_ones())
+        self.live.wrapping_sub(u32::from(self.before[word])).wrapping_sub((self.words[word] & upto).count_ones())
     }
 
-    /// The distances of rows that touch one block each.
+    /// The distances of rows that touch one block each: first slots are taken, then those that were there before are counted from a list. First
+    /// touches are not on it.
     #[inline(always)]
     fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(&mut self, rows: usize, told: &mut Told) {
-        let mut before = C::load(&self.before, FEW_WORDS);
-        let (mut live, next) = (self.live, self.next);
+        let (next, rows) = (self.next, rows.min(BATCH));
         if JOINED {
             self.accesses.extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
         }
-        for i in 0..rows.min(BATCH) {
+        // Rows that are not on the list are written where the next that is will be.
+        let mut list = [0u16; BATCH];
+        let mut listed = 0usize;
+        for i in 0..rows {
             let number = told.line[i] as usize % SLOTS;
             let slot = self.last[number];
             self.last[number] = (next + i) as u16;
-            let (end, row) = if JOINED { self.accesses.get(slot as usize).copied().unwrap_or((slot, slot)) } else { (slot, slot) };
-            told.last[i] = row;
-            let word = end as usize / 64 % (WORDS * 2);
-            let marks = self.words[word.min(WORDS)];
+            if JOINED {
+                told.slot[i] = slot;
+            }
+            told.last[i] = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.1) } else { slot };
+            told.distance[i] = 0;
+            list[listed % BATCH] = i as u16;
+            listed += usize::from(slot != NEVER);
+        }
+        let mut before = C::load(&self.before, FEW_WORDS);
+        for (earlier, &i) in list[..listed.min(BATCH)].iter().enumerate() {
+            let i = i as usize % BATCH;
+            let slot = if JOINED { told.slot[i] } else { told.last[i] };
+            let end = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.0) } else { slot };
+            let word = end as usize / 64 % WORDS;
             let upto = !0u64 >> (63 - end % 64);
-            told.distance[i] = live.wrapping_sub(u32::from(before.get(word, FEW_WORDS))).wrapping_sub((marks & upto).count_ones());
-            let word = (slot as usize / 64).min(WORDS);
+            // Each row before was a new block, but for those on the list.
+            let live = self.live + (i - earlier) as u32;
+            told.distance[i] = live.wrapping_sub(u32::from(before.get(word, FEW_WORDS))).wrapping_sub((self.words[word] & upto).count_ones());
+            let word = slot as usize / 64 % WORDS;
             self.words[word] &= !(1 << (slot % 64));
             before.lower_behind(word, FEW_WORDS);
-            live += u32::from(slot == NEVER);
         }
         before.store(&mut self.before, FEW_WORDS);
         if FEW_WORDS {
             // What stands behind goes down for every mark that went.
-            let gone = (rows as u32 - (live - self.live)) as u16;
+            let gone = listed as u16;
             self.before[FEW..].iter_mut().for_each(|b| *b -= gone);
         }
-        (self.live, self.next) = (live, next + rows);
+        (self.live, self.next) = (self.live + (rows - listed) as u32, next + rows);
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Entries by page: they are appended to partitions, merged now and then, and go to a file if memory is short.
 
-use super::{Maps, OWNER_BITS, Place};
+use super::{Maps, OWNER_BITS, Place, record};
 use crate::reuse::spread;
 use std::fs::File;
 use std::hint::select_unpredictable;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 128;
-/// Entries that are appended to a partition before they are merged, at least.
+/// Records that are appended to a partition before they are merged, at least.
 const RUN: usize = 1 << 11;
 /// Entries with which there are partitions: less is all in the first.
 const LITTLE: usize = 1 << 12;
@@ -93,28 +93,47 @@ impl Run {
 #[derive(Default)]
 struct Partition {
     /// What is not in `places` yet.
-    new: Vec<Place>,
+    new: Vec<u64>,
+    /// The same: entries.
+    others: Vec<Place>,
+    /// How many records there may be before they are merged, less one.
+    room: usize,
     /// Each key once.
     places: Vec<Place>,
     runs: Vec<Run>,
 }
 
-/// Where keys are in a list, plus one; 0 is free. One for all partitions: it stays in the cache.
+/// What merging needs besides. One for all partitions: it stays in the cache.
 #[derive(Default)]
-struct Index(Vec<u32>);
+struct Scratch {
+    /// Where keys are in the list of keys, plus one; 0 is free.
+    index: Vec<u32>,
+    /// Keys of entries, old ones first. What is behind them means nothing.
+    keys: Vec<u64>,
+    /// The entry of each record.
+    numbers: Vec<u32>,
+}
 
 impl Partition {
-    /// Merges what is new.
-    fn merge(&mut self, Index(index): &mut Index) {
-        let size = ((self.places.len() + self.new.len()) * 3 / 2).next_power_of_two().max(64);
+    /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other.
+    fn merge(&mut self, Scratch { index, keys, numbers }: &mut Scratch) {
+        let more = self.new.len() + self.others.len();
+        let size = ((self.places.len() + more) * 3 / 2).next_power_of_two().max(64);
         if index.len() < size {
             index.resize(size, 0);
+        }
+        if keys.len() < self.places.len() + more {
+            keys.resize(self.places.len() + more, 0);
+        }
+        if numbers.len() < more {
+            numbers.resize(more, 0);
         }
         let index = &mut index[..size];
         index.fill(0);
         let (mask, shift) = (size - 1, 64 - size.trailing_zeros());
         let home = |key: u64| (spread(key) >> shift) as usize & mask;
-        for (number, place) in self.places.iter().enumerate() {
+        for (number, (place, known)) in self.places.iter().zip(&mut *keys).enumerate() {
+            *known = place.key;
             let mut at = home(place.key);
             while index[at] != 0 {
                 at = (at + 1) & mask;
@@ -123,26 +142,36 @@ impl Partition {
         }
         // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
         let mut count = self.places.len();
-        self.places.resize(count + self.new.len(), Place { key: 0, maps: Maps::default() });
-        let places = &mut self.places[..];
-        for Place { key, maps } in self.new.drain(..) {
+        let new_keys = self.new.iter().map(|&r| record::key(r)).chain(self.others.iter().map(|p| p.key));
+        new_keys.zip(&mut *numbers).for_each(|(key, number_of)| {
             let mut at = home(key);
             loop {
                 let known = index[at];
                 let is_new = known == 0;
                 let number = select_unpredictable(is_new, count as u32 + 1, known);
                 index[at] = number;
-                let place = &mut places[number as usize - 1];
-                place.key = select_unpredictable(is_new, key, place.key);
-                if place.key == key {
-                    place.maps.merge(&maps);
+                let there = &mut keys[number as usize - 1];
+                *there = select_unpredictable(is_new, key, *there);
+                if *there == key {
+                    *number_of = number - 1;
                     count += usize::from(is_new);
                     break;
                 }
                 at = (at + 1) & mask;
             }
+        });
+        let old = self.places.len();
+        self.places.extend(keys[old..count].iter().map(|&key| Place { key, maps: Maps::default() }));
+        let (of_records, of_others) = numbers[..more].split_at(self.new.len());
+        for (&record, &number) in self.new.iter().zip(of_records) {
+            self.places[number as usize].maps.merge(&record::maps(record));
         }
-        self.places.truncate(count);
+        for (place, &number) in self.others.iter().zip(of_others) {
+            self.places[number as usize].maps.merge(&place.maps);
+        }
+        self.new.clear();
+        self.others.clear();
+        self.room = RUN.max(count) - 1;
     }
 }
 
@@ -152,28 +181,44 @@ pub(super) struct Partitions {
     budget: Arc<Budget>,
     /// Entries of all partitions that the budget knows of.
     held: usize,
-    index: Index,
+    scratch: Scratch,
 }
 
 impl Partitions {
     pub(super) fn new(budget: Arc<Budget>) -> Partitions {
-        Partitions { partitions: vec![Partition::default()], budget, held: 0, index: Index::default() }
+        Partitions { partitions: vec![Partition::default()], budget, held: 0, scratch: Scratch::default() }
+    }
+
+    #[inline(always)]
+    fn number(&self, line: u64) -> usize {
+        if self.partitions.len() == PARTITIONS { partition_of(line) } else { 0 }
+    }
+
+    /// Appends a record.
+    #[inline(always)]
+    pub(super) fn push(&mut self, record: u64) {
+        let number = self.number(record::line(record));
+        let partition = &mut self.partitions[number];
+        partition.new.push(record);
+        if partition.new.len() > partition.room {
+            self.settle(number);
+        }
     }
 
     /// Appends an entry.
     #[inline(always)]
-    pub(super) fn push(&mut self, place: Place) {
-        let number = if self.partitions.len() == PARTITIONS { partition_of(place.key >> OWNER_BITS) } else { 0 };
+    pub(super) fn push_entry(&mut self, place: Place) {
+        let number = self.number(place.key >> OWNER_BITS);
         let partition = &mut self.partitions[number];
-        partition.new.push(place);
-        if partition.new.len() >= RUN && partition.new.len() >= partition.places.len() {
+        partition.others.push(place);
+        if partition.others.len() > partition.room {
             self.settle(number);
         }
     }
 
     #[cold]
     fn settle(&mut self, number: usize) {
-        self.partitions[number].merge(&mut self.index);
+        self.partitions[number].merge(&mut self.scratch);
         if self.is_little() && self.partitions[0].places.len() >= LITTLE {
             self.part();
         }
@@ -195,11 +240,15 @@ impl Partitions {
         }
         let all = std::mem::take(&mut self.partitions);
         self.partitions.resize_with(PARTITIONS, Partition::default);
-        for Partition { new, places, runs } in all {
+        for Partition { new, others, places, runs, .. } in all {
             places.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].places.push(p));
-            new.into_iter().for_each(|n| self.partitions[partition_of(n.key >> OWNER_BITS)].new.push(n));
+            new.into_iter().for_each(|n| self.partitions[partition_of(record::line(n))].new.push(n));
+            others.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].others.push(p));
             // A file is written with all partitions.
             debug_assert!(runs.is_empty());
+        }
+        for partition in &mut self.partitions {
+            partition.room = RUN.max(partition.places.len()) - 1;
         }
     }
 
@@ -222,7 +271,7 @@ impl Partitions {
         let mut at = 0u64;
         let mut runs = Vec::new();
         for partition in &mut self.partitions {
-            partition.merge(&mut self.index);
+            partition.merge(&mut self.scratch);
             for place in &partition.places {
                 for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
                     out.write_all(&word.to_le_bytes())?;
@@ -248,7 +297,7 @@ impl Partitions {
     pub(super) fn finish(mut self) -> Vec<Vec<Run>> {
         let mut all: Vec<Vec<Run>> = Vec::new();
         for mut partition in std::mem::take(&mut self.partitions) {
-            partition.merge(&mut self.index);
+            partition.merge(&mut self.scratch);
             partition.places.shrink_to_fit();
             partition.runs.push(Run::Memory(partition.places));
             all.push(partition.runs);
