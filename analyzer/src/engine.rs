@@ -6,11 +6,15 @@
 //! engines until the next batch. Parallelism is over samples and stages, never inside one stage of one
 //! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
 
-use crate::footprint::{Budget, FootprintSet, Footprints, GroupCount};
+mod batch;
+mod census;
+mod outcome;
+
+use crate::footprint::{Budget, Footprints};
 use crate::incidence::Incidence;
 use crate::input::weights::Weights;
 use crate::objects::Resolver;
-use crate::rows::{Chunk, Rows, Run};
+use crate::rows::{Chunk, Run};
 use crate::strides::Strides;
 use crate::totals::{Place, SampleReuse};
 use crate::windows::WindowEngine;
@@ -19,11 +23,10 @@ use crate::zoom::sums::{Wanted, ZoomSums};
 use std::sync::{Arc, Mutex};
 
 pub use crate::totals::{GroupReuse, REUSE_LEVELS, ReuseTotals};
+pub use census::{Census, SampleInfo};
+pub use outcome::{BucketOutcome, Outcome};
 
-/// Samples from this many rows on are tasks of their own; shorter ones are taken together.
-const LONG: usize = 1 << 17;
-/// Rows of one footprint task.
-const FOOTPRINT_ROWS: usize = 1 << 18;
+use batch::{Handover, Part, Span, Task};
 
 /// Where chunks come from.
 pub trait Source: Sync {
@@ -101,52 +104,6 @@ impl Worker {
     }
 }
 
-/// One sample, as the list of samples has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampleInfo {
-    /// System process id.
-    pub process: u32,
-    /// System thread id.
-    pub thread: u32,
-    /// Sample number.
-    pub sample: u32,
-    /// Load rows.
-    pub loads: u64,
-    /// `time_ns` of the first row.
-    pub first_time: u64,
-    /// `time_ns` of the last row.
-    pub last_time: u64,
-    /// Pieces it lies in, and its load rows in each.
-    pub parts: Vec<(usize, u64)>,
-}
-
-impl SampleInfo {
-    /// Adds a run in `piece` to a list of samples; it may go on with the last one.
-    pub(crate) fn append(samples: &mut Vec<SampleInfo>, run: &Run, piece: usize, continues: bool) {
-        let loads = run.loads.len() as u64;
-        match samples.last_mut().filter(|_| continues) {
-            Some(sample) => {
-                sample.loads += loads;
-                sample.last_time = run.last_time;
-                match sample.parts.last_mut().filter(|p| p.0 == piece) {
-                    // A run that was cut into parts of the run of the program.
-                    Some(part) => part.1 += loads,
-                    None => sample.parts.push((piece, loads)),
-                }
-            }
-            None => samples.push(SampleInfo {
-                process: run.process,
-                thread: run.thread,
-                sample: run.sample,
-                loads,
-                first_time: run.first_time,
-                last_time: run.last_time,
-                parts: vec![(piece, loads)],
-            }),
-        }
-    }
-}
-
 /// The sample that goes on in the next batch.
 struct Open {
     run: Run,
@@ -154,163 +111,6 @@ struct Open {
     reuse: SampleReuse,
     windows: WindowEngine,
     strides: Strides,
-}
-
-/// Counts of samples and rows, and what was wrong with them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
-    /// Load rows.
-    pub loads: u64,
-    /// Store rows.
-    pub stores: u64,
-    /// Samples with at least one row.
-    pub samples: u64,
-    /// Load rows of the shortest sample.
-    pub sample_min: u64,
-    /// Load rows of the longest sample.
-    pub sample_max: u64,
-    /// Threads.
-    pub threads: u64,
-    /// Processes.
-    pub processes: u64,
-    /// Rows whose `seq` does not ascend.
-    pub out_of_order: u64,
-    /// Rows with an unknown site.
-    pub unknown_site: u64,
-    /// Rows with an unknown module.
-    pub unknown_module: u64,
-    /// Rows with an unknown class.
-    pub unknown_class: u64,
-    /// Rows in pieces that could not be read.
-    pub unread: u64,
-}
-
-impl Census {
-    /// Adds another one, of other threads.
-    pub fn merge(&mut self, other: &Census) {
-        self.sample_min = match (self.samples, other.samples) {
-            (0, _) => other.sample_min,
-            (_, 0) => self.sample_min,
-            _ => self.sample_min.min(other.sample_min),
-        };
-        self.sample_max = self.sample_max.max(other.sample_max);
-        self.loads += other.loads;
-        self.stores += other.stores;
-        self.samples += other.samples;
-        self.threads += other.threads;
-        self.processes += other.processes;
-        self.out_of_order += other.out_of_order;
-        self.unknown_site += other.unknown_site;
-        self.unknown_module += other.unknown_module;
-        self.unknown_class += other.unknown_class;
-        self.unread += other.unread;
-    }
-}
-
-/// What was found in the rows of one bucket.
-pub struct BucketOutcome {
-    /// Footprint entries.
-    pub footprint: FootprintSet,
-    /// Counts by group.
-    pub counts: Vec<GroupCount>,
-    /// Reuse inside samples.
-    pub reuse: ReuseTotals,
-}
-
-/// What a pass over a trace gives.
-pub struct Outcome {
-    /// By [`Run::bucket`]; at least one. Rows of a trace as it is read are all in bucket 0.
-    pub buckets: Vec<BucketOutcome>,
-    /// All samples, if asked for, in the order of the trace.
-    pub samples: Vec<SampleInfo>,
-    /// Window metrics.
-    pub windows: WindowEngine,
-    /// Observed strides: site, bin, count.
-    pub strides: Vec<(u32, u32, u64)>,
-    /// Which samples saw which addresses, if asked for.
-    pub incidence: Incidence,
-    /// Samples and rows.
-    pub census: Census,
-    /// Where buckets were parts of one run ([`Wanted::parts`]): the parts. Their footprints are the whole's ([`Outcome::unite`]).
-    pub parts: Vec<BucketOutcome>,
-    /// Process ids by address space number.
-    pub spaces: Vec<u32>,
-    /// Pieces that were skipped, and why.
-    pub damage: Vec<String>,
-    /// Bytes of footprints that went to a file; `None`: they should have, and no file could be written.
-    pub spilled: Option<usize>,
-}
-
-impl Outcome {
-    /// Gives the whole the footprints of its parts, which are gone then.
-    pub fn unite(&mut self) {
-        let parts = std::mem::take(&mut self.parts);
-        if let Some(whole) = self.buckets.first_mut().filter(|_| !parts.is_empty()) {
-            whole.footprint = FootprintSet::union(parts.into_iter().map(|p| p.footprint).collect());
-        }
-    }
-}
-
-/// Rows of a sample in one chunk.
-struct Part {
-    chunk: usize,
-    rows: std::ops::Range<usize>,
-    /// `time_ns` of the first and last row.
-    time: (u64, u64),
-    column: u32,
-    bucket: u32,
-}
-
-impl Part {
-    fn of(chunk: usize, run: &Run) -> Part {
-        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column, bucket: run.bucket }
-    }
-}
-
-/// Part of a sample inside a batch.
-struct Span {
-    parts: Vec<Part>,
-    rows: usize,
-    space: u32,
-    /// The sample began in an earlier batch.
-    continues: bool,
-    /// The sample may go on in the next batch.
-    open: bool,
-    run: Run,
-}
-
-/// A place for one value that tasks hand over.
-struct Slot<T>(Mutex<Option<T>>);
-
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot(Mutex::new(None))
-    }
-}
-
-impl<T> Slot<T> {
-    fn put(&self, value: T) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
-    }
-
-    fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-    }
-}
-
-/// The engines of a sample that spans batches.
-#[derive(Default)]
-struct Handover {
-    reuse: Slot<SampleReuse>,
-    windows: Slot<WindowEngine>,
-    strides: Slot<Strides>,
-}
-
-enum Task<'a> {
-    Reuse(&'a Span),
-    Windows(&'a Span),
-    Short(&'a [Span]),
-    Footprint(Rows<'a>, u32, u32),
 }
 
 /// Runs all stages. `progress` is told the rows done.
@@ -568,61 +368,6 @@ impl Driver {
         }
     }
 
-    /// The work of a batch, longest first.
-    fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
-        let mut tasks = Vec::new();
-        let long = |s: &Span| s.rows >= LONG || s.continues || s.open;
-        for span in spans.iter().filter(|s| long(s)) {
-            tasks.push(Task::Reuse(span));
-        }
-        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence || s.open)) {
-            tasks.push(Task::Windows(span));
-        }
-        let mut start = 0;
-        while start < spans.len() {
-            if long(&spans[start]) {
-                start += 1;
-                continue;
-            }
-            let mut end = start;
-            let mut rows = 0;
-            while end < spans.len() && !long(&spans[end]) && rows < LONG {
-                rows += spans[end].rows;
-                end += 1;
-            }
-            tasks.push(Task::Short(&spans[start..end]));
-            start = end;
-        }
-        for chunk in chunks {
-            let mut at = 0;
-            while at < chunk.runs.len() {
-                // Runs of one process and bucket together, in pieces of a good size.
-                let Run { process, bucket, .. } = chunk.runs[at];
-                let joins = |a: &Run, b: &Run| a.loads.end == b.loads.start && a.stores.end == b.stores.start;
-                let mut end = at + 1;
-                while end < chunk.runs.len()
-                    && (chunk.runs[end].process, chunk.runs[end].bucket) == (process, bucket)
-                    && joins(&chunk.runs[end - 1], &chunk.runs[end])
-                {
-                    end += 1;
-                }
-                let space = self.spaces.iter().rposition(|&p| p == process).unwrap_or(0) as u32;
-                let loads = chunk.runs[at].loads.start..chunk.runs[end - 1].loads.end;
-                let stores = chunk.runs[at].stores.start..chunk.runs[end - 1].stores.end;
-                for (rows, range) in [(chunk.loads.rows(), loads), (chunk.stores.rows(), stores)] {
-                    let mut from = range.start;
-                    while from < range.end {
-                        let to = (from + FOOTPRINT_ROWS).min(range.end);
-                        tasks.push(Task::Footprint(rows.slice(from..to), space, bucket));
-                        from = to;
-                    }
-                }
-                at = end;
-            }
-        }
-        tasks
-    }
-
     fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
         let mut worker = self.worker();
         let Options { windows: with_windows, incidence: with_incidence, .. } = self.options;
@@ -711,52 +456,5 @@ impl Driver {
             }
         }
         self.give_back(worker);
-    }
-
-    fn finish(mut self, damage: Vec<String>) -> Outcome {
-        self.close_open();
-        if self.census.samples == 0 {
-            self.census.sample_min = 0;
-        }
-        self.census.processes = self.spaces.len() as u64;
-        let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut windows = WindowEngine::new();
-        let (mut strides, mut incidence) = (Strides::default(), Vec::new());
-        let parted = self.options.zoom.is_some_and(|z| z.parts);
-        let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
-        let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
-        for worker in workers {
-            windows.merge(&worker.windows);
-            strides.merge(worker.strides);
-            incidence.push(worker.incidence);
-            for (number, bucket) in worker.buckets.into_iter().enumerate() {
-                if tables.len() <= number {
-                    tables.push(Vec::new());
-                    reuse.push(ReuseTotals::new(None));
-                }
-                tables[number].push(bucket.footprints);
-                reuse[number].merge(bucket.reuse);
-            }
-        }
-        let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
-        let sets = FootprintSet::of_buckets(tables);
-        let mut buckets: Vec<BucketOutcome> = Vec::new();
-        let mut parts = Vec::new();
-        let mut reuse = reuse.into_iter();
-        if parted {
-            let mut whole = BucketOutcome { footprint: FootprintSet::default(), counts: Vec::new(), reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)) };
-            let mut groups = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.parts)).unwrap_or_default().into_iter();
-            let mut distances = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.part_distances)).unwrap_or_default().into_iter();
-            for (footprint, counts) in sets {
-                crate::footprint::add_counts(&mut whole.counts, &counts);
-                // Distances are not told apart by group here: they count as one.
-                let (groups, distances) = (groups.next().unwrap_or_default(), vec![distances.next().unwrap_or_default()]);
-                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, distances, ..ReuseTotals::new(None) } });
-            }
-            buckets.push(whole);
-        } else {
-            buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
-        }
-        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
     }
 }

@@ -32,7 +32,7 @@ const TOGETHER: usize = front::TOGETHER;
 /// Bits of a tally that hold the rows; the others hold the implied loads, at most 65,535 for a row.
 const TALLY_BITS: u32 = 24;
 /// Rows between two sums, so that no tally overflows.
-const TALLIED: usize = 1 << 18;
+const TALLIED: usize = 1 << 22;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -155,6 +155,8 @@ pub struct Footprints {
     counts: Vec<GroupCount>,
     /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
     tally: Vec<u64>,
+    /// Rows since then, or some more.
+    tallied: usize,
 }
 
 impl Default for Footprints {
@@ -166,7 +168,7 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new() }
+        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
     }
 
     /// Adds rows of one address space.
@@ -176,14 +178,12 @@ impl Footprints {
             self.owner_of.resize(space + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
-        let mut from = 0;
-        while from < rows.len() {
-            let to = (from + TALLIED).min(rows.len());
-            for some in (from..to).step_by(TOGETHER) {
-                self.add_some(&rows.slice(some..(some + TOGETHER).min(to)), &mut owner_of, space as u32);
+        for from in (0..rows.len()).step_by(TOGETHER) {
+            self.add_some(&rows.slice(from..(from + TOGETHER).min(rows.len())), &mut owner_of, space as u32);
+            self.tallied += TOGETHER;
+            if self.tallied > TALLIED {
+                self.sum_up();
             }
-            self.sum_up();
-            from = to;
         }
         self.owner_of[space] = owner_of;
     }
@@ -241,7 +241,9 @@ impl Footprints {
     }
 
     /// Brings the counts up to date.
+    #[cold]
     fn sum_up(&mut self) {
+        self.tallied = 0;
         for (count, tally) in self.counts.iter_mut().zip(&mut self.tally) {
             let tally = std::mem::take(tally);
             count.rows += tally & ((1 << TALLY_BITS) - 1);
@@ -284,7 +286,7 @@ impl Footprints {
             let to = if line == end / 64 { end % 64 } else { 63 };
             let maps = touch(from as u32, (to - from + 1) as u32, false);
             if fits(line, owner) {
-                self.partitions.push(Place { key: pack(line, owner), maps });
+                self.partitions.push_entry(Place { key: pack(line, owner), maps });
             } else {
                 self.touch_odd(line, owner, maps);
             }
@@ -312,13 +314,9 @@ impl Footprints {
         self.odd.entry(Key { space, line, group }).or_default().merge(&maps);
     }
 
-    /// All entries are in partitions.
+    /// All entries are in partitions, and counts are up to date.
     fn settle(&mut self) {
         self.front.flush(&mut self.partitions);
-    }
-
-    /// Counts by group; groups behind the end have none.
-    pub fn counts(&self) -> &[GroupCount] {
-        &self.counts
+        self.sum_up();
     }
 }

@@ -49,6 +49,14 @@ impl Histogram {
         }
     }
 
+    /// Tells that a value will be counted soon.
+    #[inline(always)]
+    pub fn prefetch(&self, value: u64) {
+        if let Some(count) = self.counts.get(bin(value)) {
+            crate::prefetch(count);
+        }
+    }
+
     /// Counts a value several times.
     #[inline(always)]
     pub fn add_many(&mut self, value: u64, times: u64) {

@@ -8,6 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Differences up to this are counted each by itself.
 const EXACT: i64 = 512;
+/// First bin of the greater ones, and how many of these there are.
+const FAR: u32 = 2 * EXACT as u32 + 1;
+const FAR_BINS: usize = 128;
+/// Greater differences of sites below this have their counts in a plain array: there are few bins, and code with such strides mostly has many of them.
+const FAR_SITES: usize = 1 << 12;
 /// Bits of a key that hold the bin.
 const BIN_BITS: u32 = 11;
 /// Rows whose site is not known.
@@ -20,7 +25,7 @@ fn bin(difference: i64) -> u32 {
         return (difference + EXACT) as u32;
     }
     let octave = difference.unsigned_abs().ilog2();
-    2 * EXACT as u32 + 1 + octave * 2 + u32::from(difference < 0)
+    FAR + octave * 2 + u32::from(difference < 0)
 }
 
 /// Smallest and greatest difference of a bin.
@@ -29,7 +34,7 @@ fn range(bin: u32) -> (i64, i64) {
         let value = i64::from(bin) - EXACT;
         return (value, value);
     }
-    let rest = bin - 2 * EXACT as u32 - 1;
+    let rest = bin - FAR;
     let octave = (rest / 2).min(63);
     let from = (1u64 << octave).max(EXACT as u64 + 1);
     let to = if octave >= 63 { u64::MAX } else { (2u64 << octave) - 1 };
@@ -73,6 +78,8 @@ pub struct Strides {
     used: usize,
     /// Counts on their way to the table: their places are being fetched.
     pending: Vec<(u64, u64)>,
+    /// By site and greater bin. Empty as long as there is none.
+    far: Vec<u32>,
 }
 
 /// Counts that wait for their places.
@@ -131,11 +138,29 @@ impl Strides {
     /// Puts everything into the table.
     fn complete(&mut self) {
         self.flush();
+        for (at, count) in std::mem::take(&mut self.far).into_iter().enumerate().filter(|c| c.1 > 0) {
+            self.count_in_table((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32, count.into());
+        }
         self.settle();
     }
 
     #[inline(always)]
     fn count(&mut self, site: u32, bin: u32, times: u64) {
+        if bin >= FAR && (site as usize) < FAR_SITES {
+            let count = self.far.get_mut(site as usize * FAR_BINS + (bin - FAR) as usize);
+            if let Some(count) = count && let Ok(sum) = u32::try_from(u64::from(*count) + times) {
+                *count = sum;
+                return;
+            }
+        }
+        self.count_in_table(site, bin, times);
+        if self.far.is_empty() && bin >= FAR {
+            self.far = vec![0; self.last.len().min(FAR_SITES) * FAR_BINS];
+        }
+    }
+
+    #[inline(never)]
+    fn count_in_table(&mut self, site: u32, bin: u32, times: u64) {
         let key = (u64::from(site) << BIN_BITS | u64::from(bin)) + 1;
         if let Some(place) = self.table.get(self.home(key)) {
             crate::prefetch(place);

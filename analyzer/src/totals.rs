@@ -167,6 +167,46 @@ struct Scratch {
     open: bool,
 }
 
+/// A touch whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
+#[derive(Clone, Copy, Default)]
+struct Late {
+    tag: u32,
+    /// 1: a reuse; 0: a first touch.
+    again: u32,
+    distance: u64,
+    interval: u64,
+}
+
+/// Groups between the prefetch of their totals and their use.
+const AHEAD: usize = 8;
+/// Touches that are told together.
+const LATE: usize = 64;
+
+/// The touches that wait.
+struct Waiting {
+    touches: [Late; LATE],
+    count: usize,
+}
+
+impl Waiting {
+    /// Tells the groups. First everything is fetched that will be changed.
+    #[inline(always)]
+    fn settle(&mut self, groups: &mut [Scratch], touched: &mut Vec<u32>) {
+        let touches = &self.touches[..std::mem::take(&mut self.count).min(LATE)];
+        touches.iter().for_each(|t| crate::prefetch(&groups[t.tag as usize]));
+        touches.iter().for_each(|t| groups[t.tag as usize].distances.prefetch(t.distance));
+        for &Late { tag, again, distance, interval } in touches {
+            let scratch = &mut groups[tag as usize];
+            if scratch.reuse.reuses + scratch.reuse.firsts == 0 {
+                touched.push(tag);
+            }
+            let again = u64::from(again);
+            scratch.reuse.merge(&GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval });
+            scratch.distances.add_many(distance, again);
+        }
+    }
+}
+
 /// The reuse stage of one sample.
 pub(crate) struct SampleReuse {
     engine: ReuseEngine,
@@ -175,6 +215,8 @@ pub(crate) struct SampleReuse {
     /// By group; those that the sample has not touched are zero.
     groups: Vec<Scratch>,
     touched: Vec<u32>,
+    /// Empty between two calls.
+    waiting: Waiting,
     /// Groups with distances that are not in the totals yet: these need not be told apart by sample.
     open: Vec<u32>,
     sample: u32,
@@ -195,6 +237,7 @@ impl SampleReuse {
             intervals: LogHistogram::default(),
             groups: Vec::new(),
             touched: Vec::new(),
+            waiting: Waiting { touches: [Late::default(); LATE], count: 0 },
             open: Vec::new(),
             sample: 0,
             rows: 0,
@@ -221,7 +264,7 @@ impl SampleReuse {
             self.groups.resize(groups, Scratch::default());
         }
         let (groups, touched) = (&mut self.groups[..], &mut self.touched);
-        let (levels, intervals) = (&mut self.levels, &mut self.intervals);
+        let (levels, intervals, waiting) = (&mut self.levels, &mut self.intervals, &mut self.waiting);
         let before = self.rows;
         match (&mut totals.zoom, &place.heat) {
             (Some(zoom), _) => {
@@ -229,14 +272,15 @@ impl SampleReuse {
                     self.part = (place.part, before);
                 }
                 let extra = zoom.sink(rows, place, groups.len(), before, self.part.1);
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra });
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra });
             }
             (None, Some(heat)) => {
                 let extra = HeatSink { regions: heat.of(place.process), heat, sums: &mut totals.heat, column: place.column, started: None };
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra });
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra });
             }
-            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, extra: () }),
+            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra: () }),
         }
+        self.waiting.settle(&mut self.groups, &mut self.touched);
         self.rows += rows.len() as u64;
     }
 
@@ -250,8 +294,14 @@ impl SampleReuse {
         let class = replicate(self.sample);
         totals.samples[class] += 1;
         let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(self.sample));
-        for group in self.touched.drain(..) {
-            let group = group as usize;
+        for at in 0..self.touched.len() {
+            let group = self.touched[at] as usize;
+            if let Some(&ahead) = self.touched.get(at + AHEAD) {
+                crate::prefetch(&totals.groups[ahead as usize]);
+                if let Some(replicates) = &totals.replicates[ahead as usize] {
+                    crate::prefetch(&replicates[class]);
+                }
+            }
             let Scratch { reuse, open, .. } = &mut self.groups[group];
             if reuse.reuses > 0 && !std::mem::replace(open, true) {
                 self.open.push(group as u32);
@@ -266,6 +316,7 @@ impl SampleReuse {
             });
             *reuse = GroupReuse::default();
         }
+        self.touched.clear();
     }
 
     /// The samples so far are complete: their finished windows count.
@@ -340,6 +391,7 @@ struct Sink<'a, E> {
     touched: &'a mut Vec<u32>,
     levels: &'a mut Levels<2>,
     intervals: &'a mut LogHistogram,
+    waiting: &'a mut Waiting,
     extra: E,
 }
 
@@ -358,12 +410,11 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
         let again = u64::from(!first);
         let (distance, interval) = if first { (0, 0) } else { (distance, interval) };
         let one = GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval };
-        let scratch = &mut self.groups[tag as usize];
-        if scratch.reuse.reuses + scratch.reuse.firsts == 0 {
-            self.touched.push(tag);
+        self.waiting.touches[self.waiting.count % LATE] = Late { tag, again: again as u32, distance, interval };
+        self.waiting.count += 1;
+        if self.waiting.count == LATE {
+            self.waiting.settle(self.groups, self.touched);
         }
-        scratch.reuse.merge(&one);
-        scratch.distances.add_many(distance, again);
         self.intervals.add_many(interval, again);
         let level = crate::windows::level(row, row.wrapping_sub(interval));
         self.levels.add(level, 0, again);

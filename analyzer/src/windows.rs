@@ -11,6 +11,7 @@
 //! second to their address in the window. S = F − C. F_str and F_irr: the same by class.
 
 use crate::names::{KEY_BITS, MOST, Names, TOGETHER};
+use crate::prefetch;
 use crate::rows::Rows;
 use std::collections::HashMap;
 
@@ -97,6 +98,11 @@ impl<const N: usize> Levels<N> {
         }
     }
 }
+
+/// Accesses of the smallest window.
+const SMALLEST: usize = 1 << MIN_LEVEL;
+/// With more addresses than this, what is known of them is fetched ahead.
+const FAR: usize = 1 << 11;
 
 /// Counters per level, as they are stored; those for Irregular stand behind those for Strided.
 const WINDOWS: usize = 0;
@@ -225,21 +231,42 @@ impl WindowEngine {
             }
             let to = len.min(from + TOGETHER.min(left));
             self.number(&address[from..to], &mut numbers);
-            for (at, number) in (from..to).zip(numbers) {
-                self.access(number, PLACE[group[at] as usize & 3], implied[at]);
-                if (self.index + 1).is_multiple_of(1 << MIN_LEVEL) {
+            if self.seen.len() > FAR {
+                numbers[..to - from].iter().for_each(|&number| prefetch(&self.seen[number as usize]));
+            }
+            let mut at = from;
+            while at < to {
+                // The rows that are left of the smallest window.
+                let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
+                self.add_up(&group[at..end], &implied[at..end]);
+                for row in at..end {
+                    self.access(numbers[row - from], PLACE[group[row] as usize & 3]);
+                    self.index += 1;
+                }
+                if (self.index as usize).is_multiple_of(SMALLEST) {
                     self.close();
                 }
-                self.index += 1;
+                at = end;
             }
             from = to;
         }
     }
 
+    /// Counts what does not depend on addresses.
+    #[inline(always)]
+    fn add_up(&mut self, group: &[u32], implied: &[u16]) {
+        let of_class = |class: u32| group.iter().map(|g| u64::from(g & 3 == class)).sum::<u64>();
+        let all: u64 = implied.iter().map(|&i| u64::from(i)).sum();
+        let open = &mut self.open[MIN_LEVEL];
+        open[OPEN_ROWS + 1] = open[OPEN_ROWS + 1].wrapping_add(of_class(1));
+        open[OPEN_ROWS + 2] = open[OPEN_ROWS + 2].wrapping_add(of_class(2));
+        open[IMPLIED] = open[IMPLIED].wrapping_add(all);
+    }
+
     /// Ends the smallest window, and those that end with it. Each level counts its own windows: that count is not carried.
     #[inline(always)]
     fn close(&mut self) {
-        let whole = ((self.index + 1).trailing_zeros() as usize).min(MAX_LEVEL);
+        let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
         for level in MIN_LEVEL..=whole {
             let open = std::mem::replace(&mut self.open[level], [0; 16]);
             for (k, value) in open.into_iter().enumerate() {
@@ -281,7 +308,7 @@ impl WindowEngine {
 
     /// Nobody can foresee which addresses are new: there is no branch on it.
     #[inline(always)]
-    fn access(&mut self, number: u32, class: usize, implied: u16) {
+    fn access(&mut self, number: u32, class: usize) {
         let now = (self.index & ((1 << MAX_LEVEL) - 1)) as u32;
         // Bit length, at least MIN_LEVEL: see `level`.
         let level = |before: u32| (32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()) as usize;
@@ -297,8 +324,6 @@ impl WindowEngine {
         add(reuse, OPEN_SECOND, nearer);
         add(before, OPEN_SECOND, nearer.wrapping_neg());
         add(of_class, OPEN_CLASS + class, 1);
-        add(MIN_LEVEL, OPEN_ROWS + class, 1);
-        add(MIN_LEVEL, IMPLIED, u64::from(implied));
     }
 
     /// The counts by level.

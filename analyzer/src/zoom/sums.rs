@@ -17,7 +17,7 @@ const PAGE: u32 = 12;
 /// Accesses that go to the footprints of objects at a time.
 const TOGETHER: usize = 256;
 /// Accesses between prefetch and use of a unit's counts.
-const AHEAD: usize = 12;
+const AHEAD: usize = 32;
 /// Places for units and columns that a table with no room grows from, at most: it takes up to 80 MiB. A map with more is counted by a pass of its own.
 const CELLS: usize = 1 << 20;
 

@@ -1,0 +1,132 @@
+//! A batch of chunks as samples, and the tasks that it is cut into.
+
+use super::Driver;
+use crate::rows::{Chunk, Rows, Run};
+use crate::strides::Strides;
+use crate::totals::SampleReuse;
+use crate::windows::WindowEngine;
+use std::sync::Mutex;
+
+/// Samples from this many rows on are tasks of their own; shorter ones are taken together.
+const LONG: usize = 1 << 17;
+/// Rows of one footprint task.
+const FOOTPRINT_ROWS: usize = 1 << 18;
+
+/// Rows of a sample in one chunk.
+pub(super) struct Part {
+    pub(super) chunk: usize,
+    pub(super) rows: std::ops::Range<usize>,
+    /// `time_ns` of the first and last row.
+    pub(super) time: (u64, u64),
+    pub(super) column: u32,
+    pub(super) bucket: u32,
+}
+
+impl Part {
+    pub(super) fn of(chunk: usize, run: &Run) -> Part {
+        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column, bucket: run.bucket }
+    }
+}
+
+/// Part of a sample inside a batch.
+pub(super) struct Span {
+    pub(super) parts: Vec<Part>,
+    pub(super) rows: usize,
+    pub(super) space: u32,
+    /// The sample began in an earlier batch.
+    pub(super) continues: bool,
+    /// The sample may go on in the next batch.
+    pub(super) open: bool,
+    pub(super) run: Run,
+}
+
+/// A place for one value that tasks hand over.
+pub(super) struct Slot<T>(Mutex<Option<T>>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Slot<T> {
+        Slot(Mutex::new(None))
+    }
+}
+
+impl<T> Slot<T> {
+    pub(super) fn put(&self, value: T) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
+    }
+
+    pub(super) fn take(&self) -> Option<T> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+/// The engines of a sample that spans batches.
+#[derive(Default)]
+pub(super) struct Handover {
+    pub(super) reuse: Slot<SampleReuse>,
+    pub(super) windows: Slot<WindowEngine>,
+    pub(super) strides: Slot<Strides>,
+}
+
+pub(super) enum Task<'a> {
+    Reuse(&'a Span),
+    Windows(&'a Span),
+    Short(&'a [Span]),
+    Footprint(Rows<'a>, u32, u32),
+}
+
+impl Driver {
+    /// The work of a batch, longest first.
+    pub(super) fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
+        let mut tasks = Vec::new();
+        let long = |s: &Span| s.rows >= LONG || s.continues || s.open;
+        for span in spans.iter().filter(|s| long(s)) {
+            tasks.push(Task::Reuse(span));
+        }
+        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence || s.open)) {
+            tasks.push(Task::Windows(span));
+        }
+        let mut start = 0;
+        while start < spans.len() {
+            if long(&spans[start]) {
+                start += 1;
+                continue;
+            }
+            let mut end = start;
+            let mut rows = 0;
+            while end < spans.len() && !long(&spans[end]) && rows < LONG {
+                rows += spans[end].rows;
+                end += 1;
+            }
+            tasks.push(Task::Short(&spans[start..end]));
+            start = end;
+        }
+        for chunk in chunks {
+            let mut at = 0;
+            while at < chunk.runs.len() {
+                // Runs of one process and bucket together, in pieces of a good size.
+                let Run { process, bucket, .. } = chunk.runs[at];
+                let joins = |a: &Run, b: &Run| a.loads.end == b.loads.start && a.stores.end == b.stores.start;
+                let mut end = at + 1;
+                while end < chunk.runs.len()
+                    && (chunk.runs[end].process, chunk.runs[end].bucket) == (process, bucket)
+                    && joins(&chunk.runs[end - 1], &chunk.runs[end])
+                {
+                    end += 1;
+                }
+                let space = self.spaces.iter().rposition(|&p| p == process).unwrap_or(0) as u32;
+                let loads = chunk.runs[at].loads.start..chunk.runs[end - 1].loads.end;
+                let stores = chunk.runs[at].stores.start..chunk.runs[end - 1].stores.end;
+                for (rows, range) in [(chunk.loads.rows(), loads), (chunk.stores.rows(), stores)] {
+                    let mut from = range.start;
+                    while from < range.end {
+                        let to = (from + FOOTPRINT_ROWS).min(range.end);
+                        tasks.push(Task::Footprint(rows.slice(from..to), space, bucket));
+                        from = to;
+                    }
+                }
+                at = end;
+            }
+        }
+        tasks
+    }
+}

@@ -1,0 +1,102 @@
+//! What a pass over a trace gives, and how it is put together from what the workers have found.
+
+use super::{Census, Driver, SampleInfo};
+use crate::footprint::{FootprintSet, Footprints, GroupCount};
+use crate::incidence::Incidence;
+use crate::strides::Strides;
+use crate::totals::ReuseTotals;
+use crate::windows::WindowEngine;
+
+/// What was found in the rows of one bucket.
+pub struct BucketOutcome {
+    /// Footprint entries.
+    pub footprint: FootprintSet,
+    /// Counts by group.
+    pub counts: Vec<GroupCount>,
+    /// Reuse inside samples.
+    pub reuse: ReuseTotals,
+}
+
+/// What a pass over a trace gives.
+pub struct Outcome {
+    /// By [`Run::bucket`]; at least one. Rows of a trace as it is read are all in bucket 0.
+    pub buckets: Vec<BucketOutcome>,
+    /// All samples, if asked for, in the order of the trace.
+    pub samples: Vec<SampleInfo>,
+    /// Window metrics.
+    pub windows: WindowEngine,
+    /// Observed strides: site, bin, count.
+    pub strides: Vec<(u32, u32, u64)>,
+    /// Which samples saw which addresses, if asked for.
+    pub incidence: Incidence,
+    /// Samples and rows.
+    pub census: Census,
+    /// Where buckets were parts of one run ([`Wanted::parts`]): the parts. Their footprints are the whole's ([`Outcome::unite`]).
+    pub parts: Vec<BucketOutcome>,
+    /// Process ids by address space number.
+    pub spaces: Vec<u32>,
+    /// Pieces that were skipped, and why.
+    pub damage: Vec<String>,
+    /// Bytes of footprints that went to a file; `None`: they should have, and no file could be written.
+    pub spilled: Option<usize>,
+}
+
+impl Outcome {
+    /// Gives the whole the footprints of its parts, which are gone then.
+    pub fn unite(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        if let Some(whole) = self.buckets.first_mut().filter(|_| !parts.is_empty()) {
+            whole.footprint = FootprintSet::union(parts.into_iter().map(|p| p.footprint).collect());
+        }
+    }
+}
+
+impl Driver {
+    /// The pass is over: what the workers have found is merged.
+    pub(super) fn finish(mut self, damage: Vec<String>) -> Outcome {
+        self.close_open();
+        if self.census.samples == 0 {
+            self.census.sample_min = 0;
+        }
+        self.census.processes = self.spaces.len() as u64;
+        let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut windows = WindowEngine::new();
+        let (mut strides, mut incidence) = (Strides::default(), Vec::new());
+        let parted = self.options.zoom.is_some_and(|z| z.parts);
+        let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
+        let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
+        for worker in workers {
+            windows.merge(&worker.windows);
+            strides.merge(worker.strides);
+            incidence.push(worker.incidence);
+            for (number, bucket) in worker.buckets.into_iter().enumerate() {
+                if tables.len() <= number {
+                    tables.push(Vec::new());
+                    reuse.push(ReuseTotals::new(None));
+                }
+                tables[number].push(bucket.footprints);
+                reuse[number].merge(bucket.reuse);
+            }
+        }
+        let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
+        let sets = FootprintSet::of_buckets(tables);
+        let mut buckets: Vec<BucketOutcome> = Vec::new();
+        let mut parts = Vec::new();
+        let mut reuse = reuse.into_iter();
+        if parted {
+            let mut whole = BucketOutcome { footprint: FootprintSet::default(), counts: Vec::new(), reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)) };
+            let mut groups = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.parts)).unwrap_or_default().into_iter();
+            let mut distances = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.part_distances)).unwrap_or_default().into_iter();
+            for (footprint, counts) in sets {
+                crate::footprint::add_counts(&mut whole.counts, &counts);
+                // Distances are not told apart by group here: they count as one.
+                let (groups, distances) = (groups.next().unwrap_or_default(), vec![distances.next().unwrap_or_default()]);
+                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, distances, ..ReuseTotals::new(None) } });
+            }
+            buckets.push(whole);
+        } else {
+            buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
+        }
+        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
+    }
+}
