@@ -112,7 +112,7 @@ fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
 
 #[test]
 fn windows_are_pieces_of_the_whole() {
-    let repetitions = if tools::full_matrix() { 200 } else { 5 };
+    let repetitions = if tools::full_matrix() { 200 } else { 2 };
     let mut windows = 0;
     let plain: &[&str] = &[];
     let optimised = Variant { clang: false, opt: "3", pie: false };
@@ -224,7 +224,8 @@ fn triggers_between_a_table_and_its_jump() {
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
     println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
     assert!(count("came") > 100, "{:?}", totals.triggers);
-    assert!(count("windows") * 10 >= (count("came") - count("no_room")) * 9, "{:?}", totals.triggers);
+    // On slow machines a trigger every 50 us comes while the last window is still open ("busy"): not what this is about.
+    assert!(count("windows") * 10 >= (count("came") - count("no_room") - count("busy")) * 9, "{:?}", totals.triggers);
     let whole = count("windows") - totals.truncated_windows.values().sum::<u64>() - count("empty");
     assert!(whole * 10 >= count("windows") * 6, "{:?} {:?}", totals.triggers, totals.truncated_windows);
 }
