@@ -191,6 +191,44 @@ pub struct Expander<'a> {
     staged: Staged,
 }
 
+/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point numbers, which are cheaper than
+/// floating-point ones and do not round.
+struct Clock {
+    begin: u64,
+    span: u64,
+    /// Nanoseconds per slot, times 2^`shift`, rounded up: what is a whole number stays one, and no time is behind that of a later slot.
+    step: u64,
+    shift: u32,
+}
+
+impl Clock {
+    fn new(header: &SegmentHeader, slots: usize) -> Clock {
+        // As a signed number, so that one bit is free for what rounding adds.
+        let span = header.end_ns.saturating_sub(header.begin_ns).min(i64::MAX as u64);
+        let shift = span.leading_zeros() - 1;
+        let step = (u128::from(span) << shift).div_ceil(slots.max(1) as u128) as u64;
+        Clock { begin: header.begin_ns, span, step, shift }
+    }
+
+    /// The time of a slot of this segment, or of its end.
+    #[inline]
+    fn at(&self, slot: u32) -> u64 {
+        self.begin + (u64::from(slot).wrapping_mul(self.step) >> self.shift).min(self.span)
+    }
+}
+
+/// Appends `count` values: the first of `four`, or all of `more`. Most passes have few rows, and as many as no branch predictor knows.
+#[inline(always)]
+fn extend<T: Copy, I: Iterator<Item = T>>(to: &mut Vec<T>, four: [T; 4], count: usize, more: impl FnOnce() -> I) {
+    if count <= four.len() {
+        let end = to.len() + count;
+        to.extend_from_slice(&four);
+        to.truncate(end);
+    } else {
+        to.extend(more());
+    }
+}
+
 /// What is known of each row while slots are read; the rest comes from the tables afterwards.
 #[derive(Default)]
 struct Staged {
@@ -381,10 +419,11 @@ impl<'a> Expander<'a> {
         let first = out.address.len();
         let payload = |record: u8| pass.get(usize::from(record)).map_or(0, |s| s.payload);
         out.address.extend(rows.iter().map(|row| row.plain(payload(row.a), payload(row.b), bias)));
-        self.staged.row.extend(region.rows.clone());
-        self.staged.slot.extend(std::iter::repeat_n(at as u32, rows.len()));
-        self.staged.module.extend(std::iter::repeat_n(module, rows.len()));
-        out.implied_const.resize(first + rows.len(), 0);
+        let start = region.rows.start;
+        extend(&mut self.staged.row, [start, start.wrapping_add(1), start.wrapping_add(2), start.wrapping_add(3)], rows.len(), || region.rows.clone());
+        extend(&mut self.staged.slot, [at as u32; 4], rows.len(), || std::iter::repeat_n(at as u32, rows.len()));
+        extend(&mut self.staged.module, [module; 4], rows.len(), || std::iter::repeat_n(module, rows.len()));
+        extend(&mut out.implied_const, [0; 4], rows.len(), || std::iter::repeat_n(0, rows.len()));
         let implied = self.pending_implied + u64::from(region.implied);
         if implied != 0 {
             self.place_implied(first, implied, out);
@@ -532,9 +571,8 @@ impl<'a> Expander<'a> {
         out.seq.extend(self.seq..self.seq + n as u64);
         match segment {
             Some((header, slots)) => {
-                let span = header.end_ns.saturating_sub(header.begin_ns);
-                let step = span as f64 / slots.max(1) as f64;
-                out.time_ns.extend(staged.slot.iter().map(|&slot| header.begin_ns + ((f64::from(slot) * step) as u64).min(span)));
+                let clock = Clock::new(header, slots);
+                out.time_ns.extend(staged.slot.iter().map(|&slot| clock.at(slot)));
             }
             None => {
                 out.time_ns.resize(first + n, self.last_time);

@@ -1,7 +1,7 @@
-//! Measures conversion: `cargo run --release -p mgz-collector --example convert_rate [TRACE]`.
+//! Measures conversion: `cargo run --release -p mgz-collector --example convert_rate [TRACE [lz4|none|zstd]]`.
 //!
 //! Without an argument, a made-up trace of 32 Mi records (a loop over two arrays and a gather) is converted;
-//! else the given trace, which must have been recorded with `--keep-spill`. Rows are written to a temporary folder
+//! else the given trace, which must have been recorded with `--keep-spill`; with all codecs, or the one named. Rows are written to a temporary folder
 //! beside the trace's.
 
 use mgz_annotations_schema::abi::Slot;
@@ -65,7 +65,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => (temporary.path().to_owned(), made_up(temporary.path())?),
     };
     println!("(the second figure is per second of CPU time, over all threads; on a machine that does nothing else, two cores give up to twice as much)");
-    for compression in [Compression::Lz4, Compression::None, Compression::Zstd] {
+    let only = std::env::args().nth(2);
+    for (name, compression) in [("lz4", Compression::Lz4), ("none", Compression::None), ("zstd", Compression::Zstd)] {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
         let (start, cpu) = (Instant::now(), cpu_seconds());
         let outcome = convert(&dir, &manifest, &Options { compression, ..Options::default() })?;
         let seconds = start.elapsed().as_secs_f64();

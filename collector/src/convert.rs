@@ -12,6 +12,7 @@
 mod encode;
 mod expand;
 mod pace;
+mod pages;
 #[cfg(test)]
 mod tests;
 mod windows;

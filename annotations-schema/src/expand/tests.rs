@@ -1,6 +1,7 @@
 use super::*;
 use crate::abi::{MARK_CUT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, mark_aux};
 use crate::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Gather, NO_RECORD, NONE, Record, Region, Sidecar, Site, SiteFlags, SiteKind};
+use proptest::prelude::*;
 
 mod model;
 
@@ -385,4 +386,31 @@ fn a_sidecar_that_breaks_the_interface_is_refused() {
     let mut m = Maker::new();
     m.region(0x100, &[(0, 3)], &[(0, Site { kind: SiteKind::Gather as u8, ..site(0, 0) })]);
     assert!(Tables::new([&m.0]).is_err(), "a gather without description");
+}
+
+proptest! {
+    /// As exact fractions give it, but for rounding; in order, from the segment's begin and never past its end.
+    #[test]
+    fn times_lie_evenly_in_their_segment(
+        begin in prop_oneof![Just(0u64), any::<u64>()],
+        span in prop_oneof![0u64..100, 0u64..10_000_000_000, Just(u64::MAX), any::<u64>()],
+        slots in prop_oneof![1usize..100, 1usize..(1 << 22), Just(u32::MAX as usize)],
+        at in prop::collection::vec(0.0..=1.0f64, 1..20),
+    ) {
+        let header = SegmentHeader { begin_ns: begin, end_ns: begin.saturating_add(span), ..SegmentHeader::default() };
+        let span = (header.end_ns - begin).min(i64::MAX as u64);
+        let clock = Clock::new(&header, slots);
+        let mut at: Vec<u32> = at.iter().map(|part| (part * slots as f64) as u32).collect();
+        at.sort_unstable();
+        let times: Vec<u64> = at.iter().map(|&slot| clock.at(slot)).collect();
+        prop_assert!(times.is_sorted());
+        for (&slot, &time) in at.iter().zip(&times) {
+            let exact = (u128::from(span) * u128::from(slot) / slots as u128) as u64;
+            // What rounding the step up adds, at most.
+            let (added, exactly) = (slots as u64 >> clock.shift, (slots as u128).pow(2) < 1 << clock.shift);
+            let slack = if exactly { 0 } else { added + 1 };
+            prop_assert!(time <= header.end_ns && (exact..=exact + slack).contains(&(time - begin)), "{time} {exact}");
+        }
+        prop_assert_eq!((clock.at(0), clock.at(slots as u32)), (begin, begin + span));
+    }
 }

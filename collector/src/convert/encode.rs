@@ -1,18 +1,16 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
 use super::expand::{Group, Pool, Source};
+use super::pages::{Chunk, Column, PageEncoder};
 use super::{ConvertError, Options, Outcome, io};
 use arrow_schema::{DataType, Field, Schema};
-use bytes::Bytes;
-use mgz_annotations_schema::trace::{COLUMNS, Stored, TRACE_FORMAT, TRACE_VERSION, stored};
+use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
 use parquet::arrow::ArrowSchemaConverter;
-use parquet::basic::{Compression as Codec, Encoding, ZstdLevel};
-use parquet::column::writer::{ColumnCloseResult, ColumnWriter, get_column_writer};
+use parquet::basic::{Compression as Codec, ZstdLevel};
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
-use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
-use parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
-use std::borrow::Cow;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
@@ -44,38 +42,23 @@ fn schema() -> Schema {
     Schema::new(COLUMNS.iter().map(|(name, k)| Field::new(*name, kind(k), false)).collect::<Vec<_>>())
 }
 
-fn properties(compression: Compression) -> Result<WriterProperties, ConvertError> {
-    let codec = match compression {
+fn codec(compression: Compression) -> Result<Codec, ConvertError> {
+    Ok(match compression {
         Compression::Lz4 => Codec::LZ4_RAW,
         Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3)?),
         Compression::None => Codec::UNCOMPRESSED,
-    };
-    // No dictionaries: they cost hashing on writing and indirection on reading.
-    let mut builder = WriterProperties::builder()
-        .set_compression(codec)
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
+    })
+}
+
+/// What is said of a file; its columns are encoded by [`super::pages`].
+fn properties() -> WriterProperties {
+    WriterProperties::builder()
         .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
-        // What a page is unpacked to stays in the cache.
-        .set_data_page_size_limit(1 << 18)
-        .set_write_batch_size(1 << 14)
         .set_key_value_metadata(Some(vec![
             KeyValue::new("format".into(), TRACE_FORMAT.to_owned()),
             KeyValue::new("version".into(), TRACE_VERSION.to_string()),
-        ]));
-    // Readers skip row groups by these.
-    for name in ["process", "thread", "sample"] {
-        builder = builder.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
-    }
-    for (name, _) in COLUMNS {
-        let encoding = match stored(name) {
-            Stored::Differences => Encoding::DELTA_BINARY_PACKED,
-            Stored::Split => Encoding::BYTE_STREAM_SPLIT,
-            Stored::Plain => Encoding::PLAIN,
-        };
-        builder = builder.set_column_encoding(ColumnPath::from(name), encoding);
-    }
-    Ok(builder.build())
+        ]))
+        .build()
 }
 
 /// What all encoders and writers share.
@@ -83,78 +66,41 @@ struct Shape {
     root: TypePtr,
     descriptor: SchemaDescriptor,
     properties: WriterPropertiesPtr,
+    codec: Codec,
 }
 
 impl Shape {
     fn new(compression: Compression) -> Result<Shape, ConvertError> {
-        let properties = Arc::new(properties(compression)?);
         let root = ArrowSchemaConverter::new().convert(&schema())?.root_schema_ptr();
-        Ok(Shape { descriptor: SchemaDescriptor::new(root.clone()), root, properties })
+        Ok(Shape { descriptor: SchemaDescriptor::new(root.clone()), root, properties: Arc::new(properties()), codec: codec(compression)? })
     }
 
-    /// Columns are handed over as Parquet's own types: by way of Arrow each would be copied once more and get a list of which
-    /// values are there, which all are.
-    fn encode(&self, group: &Group) -> Result<Encoded, ConvertError> {
+    fn encode(&self, group: &Group, encoder: &mut PageEncoder) -> Result<Encoded, ConvertError> {
         let r = &group.rows;
-        let columns: [Values; COLUMNS.len()] = [
-            Values::of_u32(&group.process),
-            Values::of_u32(&group.thread),
-            Values::of_u64(&r.seq),
-            Values::of_u32(&r.sample),
-            Values::of_u64(&r.time_ns),
-            Values::widened(&r.module),
-            Values::of_u64(&r.ip),
-            Values::of_u32(&r.site),
-            Values::of_u64(&r.address),
-            Values::of_u32(&r.size),
-            Values::widened(&r.class),
-            Values::Bool(&r.store),
-            Values::widened(&r.implied_const),
+        let columns: [Column; COLUMNS.len()] = [
+            Column::U32(&group.process),
+            Column::U32(&group.thread),
+            Column::U64(&r.seq),
+            Column::U32(&r.sample),
+            Column::U64(&r.time_ns),
+            Column::U16(&r.module),
+            Column::U64(&r.ip),
+            Column::U32(&r.site),
+            Column::U64(&r.address),
+            Column::U32(&r.size),
+            Column::U8(&r.class),
+            Column::Bool(&r.store),
+            Column::U16(&r.implied_const),
         ];
-        let chunks = columns.iter().enumerate().map(|(i, values)| self.column(i, values)).collect::<Result<_, _>>()?;
+        let chunk = |(i, column)| {
+            let (name, _) = COLUMNS[i];
+            // Readers skip row groups by these.
+            let statistics = matches!(name, "process" | "thread" | "sample");
+            encoder.chunk(self.descriptor.column(i), column, stored(name), statistics)
+        };
+        let chunks = columns.into_iter().enumerate().map(chunk).collect::<Result<_, _>>()?;
         Ok(Encoded { rows: r.len(), chunks })
     }
-
-    fn column(&self, i: usize, values: &Values) -> Result<Chunk, ConvertError> {
-        let mut sink = TrackedWrite::new(Vec::new());
-        let pages = Box::new(SerializedPageWriter::new(&mut sink));
-        let mut writer = get_column_writer(self.descriptor.column(i), self.properties.clone(), pages);
-        match (&mut writer, values) {
-            (ColumnWriter::Int32ColumnWriter(w), Values::Int32(v)) => w.write_batch(v, None, None)?,
-            (ColumnWriter::Int64ColumnWriter(w), Values::Int64(v)) => w.write_batch(v, None, None)?,
-            (ColumnWriter::BoolColumnWriter(w), Values::Bool(v)) => w.write_batch(v, None, None)?,
-            _ => unreachable!("the schema has 32- and 64-bit integers and booleans, as COLUMNS says"),
-        };
-        let close = writer.close()?;
-        Ok(Chunk { bytes: Bytes::from(sink.into_inner()?), close })
-    }
-}
-
-/// A column as Parquet stores it: unsigned integers are signed ones of the same bits, narrow ones are widened.
-enum Values<'a> {
-    Int32(Cow<'a, [i32]>),
-    Int64(&'a [i64]),
-    Bool(&'a [bool]),
-}
-
-impl<'a> Values<'a> {
-    fn of_u32(values: &'a [u32]) -> Values<'a> {
-        Values::Int32(Cow::Borrowed(bytemuck::cast_slice(values)))
-    }
-
-    fn of_u64(values: &'a [u64]) -> Values<'a> {
-        Values::Int64(bytemuck::cast_slice(values))
-    }
-
-    fn widened<T: Copy + Into<i32>>(values: &[T]) -> Values<'a> {
-        Values::Int32(values.iter().map(|&v| v.into()).collect())
-    }
-}
-
-/// A column of a row group, encoded.
-struct Chunk {
-    bytes: Bytes,
-    close: ColumnCloseResult,
 }
 
 struct Encoded {
@@ -233,6 +179,7 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let shape = Shape::new(options.compression)?;
     let mut parts = Parts { shape: &shape, dir, part_rows: options.part_rows.max(1), open: None, done: 0, bytes: 0, max_bytes: options.max_bytes };
     let threads = options.threads.max(1);
+    let encoders = (0..threads).map(|_| PageEncoder::new(shape.codec)).collect::<Result<Vec<_>, _>>()?;
     // Together with what the encoders hold, this bounds the row groups in memory.
     let (send, receive) = sync_channel::<Sent>(1);
     // Held by the encoders alone, so that the reader notices when they are gone.
@@ -241,9 +188,9 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let pool = Pool::default();
     let mut outcome = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&source, options.group_rows.max(1), &pool, send));
-        for _ in 0..threads {
+        for encoder in encoders {
             let (shape, pool, receive, send_done) = (&shape, &pool, receive.clone(), send_done.clone());
-            scope.spawn(move || encode(shape, pool, &receive, &send_done));
+            scope.spawn(move || encode(shape, encoder, pool, &receive, &send_done));
         }
         drop((receive, send_done));
         let written = write(&mut parts, receive_done);
@@ -267,11 +214,11 @@ fn read(source: &Source, group_rows: usize, pool: &Pool, send: SyncSender<Sent>)
     })
 }
 
-fn encode(shape: &Shape, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
+fn encode(shape: &Shape, mut encoder: PageEncoder, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, group)) = next else { return };
-        let encoded = shape.encode(&group);
+        let encoded = shape.encode(&group, &mut encoder);
         pool.give_back(group);
         if done.send((number, encoded)).is_err() {
             return;

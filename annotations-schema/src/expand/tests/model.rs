@@ -2,7 +2,6 @@
 //! as probes do, takes signals anywhere, and notes each load at the moment when it happens.
 
 use super::*;
-use proptest::prelude::*;
 
 /// A load's truth: link-time address of the instruction, address, size.
 type Load = (u64, u64, u32);

@@ -1,0 +1,234 @@
+//! Column chunks of Parquet, page by page.
+//!
+//! Why not by the `parquet` crate's column writers: they take numbers one by one (differences bit by bit, bytes by rank byte by byte) and
+//! cost more than reading and expanding the records. What is written here is the format's plainest case only: no nulls, no
+//! dictionaries, one encoding per column, data pages of version 1. Files, row groups, headers of pages and the footer are the crate's.
+//!
+//! - [`differences`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes, however many they are.
+//! - [`split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32 bits, without being widened first.
+//! - Booleans are packed as bits (`PLAIN`).
+
+mod differences;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use super::ConvertError;
+use bytes::Bytes;
+use mgz_annotations_schema::trace::Stored;
+use parquet::basic::{Compression as Codec, Encoding, PageType};
+use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, PageEncodingStats};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+
+/// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to stays in the cache.
+const PAGE: usize = 1 << 18;
+
+/// A column of a row group. Parquet stores 64-bit numbers as such and smaller ones as 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Column<'a> {
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+    Bool(&'a [bool]),
+}
+
+impl<'a> Column<'a> {
+    fn len(self) -> usize {
+        match self {
+            Column::U8(v) => v.len(),
+            Column::U16(v) => v.len(),
+            Column::U32(v) => v.len(),
+            Column::U64(v) => v.len(),
+            Column::Bool(v) => v.len(),
+        }
+    }
+
+    /// The first `rows` rows and the others.
+    fn split_at(self, rows: usize) -> (Column<'a>, Column<'a>) {
+        macro_rules! split {
+            ($($kind:ident),*) => {
+                match self {
+                    $(Column::$kind(v) => {
+                        let (head, rest) = v.split_at(rows);
+                        (Column::$kind(head), Column::$kind(rest))
+                    })*
+                }
+            };
+        }
+        split!(U8, U16, U32, U64, Bool)
+    }
+
+    /// Rows of a page. Booleans take a bit each, but are cheap: a page of them has as many rows as if they were bytes.
+    fn page_rows(self) -> usize {
+        match self {
+            Column::U64(_) => PAGE / 8,
+            Column::U8(_) | Column::U16(_) | Column::U32(_) => PAGE / 4,
+            Column::Bool(_) => PAGE,
+        }
+    }
+
+    /// Smallest and largest value of a column of 32 bits, which readers skip row groups by.
+    fn statistics(self) -> Option<Statistics> {
+        let Column::U32(values) = self else { return None };
+        let first = *values.first()?;
+        // By value, which the compiler makes vectors of.
+        let (min, max) = values.iter().fold((first, first), |(min, max), &v| (min.min(v), max.max(v)));
+        // Unsigned numbers in the place of signed ones.
+        let (min, max) = (Some(min.cast_signed()), Some(max.cast_signed()));
+        Some(ValueStatistics::<i32>::new(min, max, None, Some(0), false).into())
+    }
+
+    /// The values of a page, before compression. What `buffer` holds does not matter.
+    fn encode(self, stored: Stored, buffer: &mut Vec<u8>) {
+        if stored == Stored::Split {
+            let bytes = if let Column::U64(_) = self { 8 } else { 4 };
+            // Pages but the last of a chunk are of one size, so that hardly anything is cleared in vain.
+            buffer.resize(self.len() * bytes, 0);
+        } else {
+            buffer.clear();
+        }
+        match (self, stored) {
+            (Column::U8(v), Stored::Split) => split::narrow(v, buffer),
+            (Column::U16(v), Stored::Split) => split::half(v, buffer),
+            (Column::U32(v), Stored::Split) => split::four(v, buffer),
+            (Column::U64(v), Stored::Split) => split::eight(v, buffer),
+            (Column::U16(v), Stored::Differences) => differences::pack(v, buffer),
+            (Column::U32(v), Stored::Differences) => differences::pack(v, buffer),
+            (Column::U64(v), Stored::Differences) => differences::pack(v, buffer),
+            (Column::Bool(v), Stored::Plain) => bits(v, buffer),
+            _ => unreachable!("COLUMNS has no such column"),
+        }
+    }
+}
+
+/// Booleans as bits, the lowest first.
+fn bits(values: &[bool], to: &mut Vec<u8>) {
+    let (whole, rest) = values.as_chunks::<8>();
+    // Each multiplication moves bit 0 of byte i to bit 56 + i.
+    to.extend(whole.iter().map(|eight| (u64::from_le_bytes(eight.map(u8::from)).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8));
+    if !rest.is_empty() {
+        to.push(rest.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit)));
+    }
+}
+
+/// How pages are compressed.
+enum Packer {
+    None,
+    Lz4(lz4_flex::block::CompressTable),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+impl Packer {
+    /// Compresses a page. What `buffer` holds does not matter.
+    fn pack<'a>(&mut self, plain: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ConvertError> {
+        let failed = |e: &dyn std::fmt::Display| ConvertError::Encode(parquet::errors::ParquetError::General(format!("compressing a page: {e}")));
+        match self {
+            Packer::None => Ok(plain),
+            Packer::Lz4(table) => {
+                // It only grows: clearing it for each page would take as long as compressing a page of zeros.
+                let most = lz4_flex::block::get_maximum_output_size(plain.len());
+                buffer.resize(most.max(buffer.len()), 0);
+                let bytes = lz4_flex::block::compress_into_with_table(plain, buffer, table).map_err(|e| failed(&e))?;
+                Ok(&buffer[..bytes])
+            }
+            Packer::Zstd(compressor) => {
+                buffer.clear();
+                buffer.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+                compressor.compress_to_buffer(plain, buffer).map_err(|e| failed(&e))?;
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+/// A column of a row group, encoded: what [`parquet::file::writer::SerializedRowGroupWriter::append_column`] takes.
+pub(super) struct Chunk {
+    pub bytes: Bytes,
+    pub close: ColumnCloseResult,
+}
+
+/// Encodes columns. Its buffers are used again; one per thread.
+pub(super) struct PageEncoder {
+    codec: Codec,
+    packer: Packer,
+    plain: Vec<u8>,
+    /// As `plain`, of [`Stored::Split`].
+    split: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl PageEncoder {
+    pub(super) fn new(codec: Codec) -> Result<PageEncoder, ConvertError> {
+        let packer = match codec {
+            Codec::LZ4_RAW => Packer::Lz4(lz4_flex::block::CompressTable::large()),
+            Codec::ZSTD(level) => {
+                let compressor = zstd::bulk::Compressor::new(level.compression_level());
+                Packer::Zstd(compressor.map_err(|e| ConvertError::Encode(parquet::errors::ParquetError::External(Box::new(e))))?)
+            }
+            _ => Packer::None,
+        };
+        Ok(PageEncoder { codec, packer, plain: Vec::new(), split: Vec::new(), packed: Vec::new() })
+    }
+
+    /// Encodes all rows of a column in a row group. `statistics`: with its smallest and largest value.
+    pub(super) fn chunk(&mut self, descriptor: ColumnDescPtr, column: Column<'_>, stored: Stored, statistics: bool) -> Result<Chunk, ConvertError> {
+        let encoding = match stored {
+            Stored::Differences => Encoding::DELTA_BINARY_PACKED,
+            Stored::Split => Encoding::BYTE_STREAM_SPLIT,
+            Stored::Plain => Encoding::PLAIN,
+        };
+        let rows = column.len();
+        let mut sink = TrackedWrite::new(Vec::new());
+        let mut writer = SerializedPageWriter::new(&mut sink);
+        let mut offsets = OffsetIndexBuilder::new();
+        let (mut pages, mut compressed, mut uncompressed) = (0, 0, 0);
+        let mut rest = column;
+        while rest.len() > 0 {
+            let (page, behind) = rest.split_at(rest.len().min(column.page_rows()));
+            rest = behind;
+            let plain = if stored == Stored::Split { &mut self.split } else { &mut self.plain };
+            page.encode(stored, plain);
+            let packed = self.packer.pack(plain, &mut self.packed)?;
+            let data = Page::DataPage {
+                buf: Bytes::copy_from_slice(packed),
+                num_values: page.len() as u32,
+                encoding,
+                def_level_encoding: Encoding::RLE,
+                rep_level_encoding: Encoding::RLE,
+                statistics: None,
+            };
+            let written = writer.write_page(CompressedPage::new(data, plain.len()))?;
+            offsets.append_row_count(page.len() as i64);
+            offsets.append_offset_and_size(written.offset as i64, written.compressed_size as i32);
+            pages += 1;
+            compressed += written.compressed_size as i64;
+            uncompressed += written.uncompressed_size as i64;
+        }
+        writer.close()?;
+        let mut metadata = ColumnChunkMetaData::builder(descriptor)
+            .set_compression(self.codec)
+            .set_encodings(vec![Encoding::RLE, encoding])
+            .set_page_encoding_stats(vec![PageEncodingStats { page_type: PageType::DATA_PAGE, encoding, count: pages }])
+            .set_num_values(rows as i64)
+            .set_total_compressed_size(compressed)
+            .set_total_uncompressed_size(uncompressed)
+            .set_data_page_offset(0);
+        if let Some(values) = column.statistics().filter(|_| statistics) {
+            metadata = metadata.set_statistics(values);
+        }
+        let close = ColumnCloseResult {
+            bytes_written: compressed as u64,
+            rows_written: rows as u64,
+            metadata: metadata.build()?,
+            bloom_filter: None,
+            column_index: None,
+            offset_index: Some(offsets.build()),
+        };
+        Ok(Chunk { bytes: Bytes::from(sink.into_inner()?), close })
+    }
+}
