@@ -1,13 +1,16 @@
-//! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOW [PERIOD SEEDS]]` prints JSON with the mean F, F_str and F_irr of
-//! windows of powers of two up to the whole run, and by function the whole F, F_str and F_irr and, with WINDOW, their means per window of so many loads of
-//! the run. For `scripts/validate`: what estimates from samples are compared with comes from here.
+//! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]` prints JSON with the mean F, F_str and F_irr of
+//! windows of powers of two up to the whole run, and by function the whole F, F_str and F_irr and, for each of WINDOWS (numbers with commas), their means
+//! per window of so many loads of the run. For `scripts/validate`: what estimates from samples are compared with comes from here.
 //!
-//! With PERIOD and SEEDS also the analyses of that many samplings of the trace: one window at a random place of each period, as a trigger that
-//! knows nothing of the program gives them.
+//! `brief` are the addresses of which all accesses lie within 2^12, 2^13, … loads: samples that are as far apart may miss them all.
+//!
+//! With PERIOD and SEEDS also the analyses of that many samplings of the trace: one window (of the first size) at a random place of each period, as a
+//! trigger that knows nothing of the program gives them.
 
 use mgz_analyzer::engine::{Options, Source, analyse};
 use mgz_analyzer::hats::Estimator;
 use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::mix::Mixed;
 use mgz_analyzer::report::build;
 use mgz_analyzer::rows::{Chunk, RowColumns, Run};
 use std::collections::HashMap;
@@ -53,7 +56,7 @@ impl Source for Sampled<'_> {
             thread: 1,
             sample: sample as u32,
             bucket: 0,
-                column: 0,
+            column: 0,
             loads: sample * self.window..(sample + 1) * self.window,
             stores: 0..0,
             first_seq: start as u64,
@@ -82,18 +85,23 @@ fn sampling(trace: &Trace, loads: &Loads, window: usize, period: usize, seed: u6
 }
 
 /// F, F_str, F_irr.
-type Three = [f64; 3];
+type Three = [u64; 3];
 
 #[derive(Default)]
 struct Counter {
-    /// Last access by address, of all loads and of those of class 1 and 2.
-    last: HashMap<(u32, u64), [u64; 3]>,
+    /// Last access by address, of all loads and of those of class 1 and 2; plus one, 0 for none. And the first.
+    last: HashMap<u64, (Three, Three), Mixed>,
 }
 
 impl Counter {
     /// Number of the access before, plus one; 0 if there is none. By all, Strided, Irregular; those that do not apply are `None`.
-    fn step(&mut self, space: u32, address: u64, class: u32, now: u64) -> [Option<u64>; 3] {
-        let last = self.last.entry((space, address)).or_default();
+    fn step(&mut self, address: u64, class: u32, now: u64) -> [Option<u64>; 3] {
+        let (last, first) = self.last.entry(address).or_default();
+        for kind in [0, class as usize] {
+            if kind < 3 && first[kind] == 0 {
+                first[kind] = now + 1;
+            }
+        }
         let mut before = [Some(last[0]), None, None];
         last[0] = now + 1;
         if class == 1 || class == 2 {
@@ -104,19 +112,43 @@ impl Counter {
     }
 }
 
+impl Counter {
+    /// Addresses of which all accesses lie within so many loads.
+    fn brief(&self, span: u64) -> Three {
+        let mut brief = [0; 3];
+        for (last, first) in self.last.values() {
+            for kind in 0..3 {
+                brief[kind] += u64::from(first[kind] > 0 && last[kind] - first[kind] < span);
+            }
+        }
+        brief
+    }
+}
+
+/// What is counted of a function.
+#[derive(Default)]
+struct Function {
+    counter: Counter,
+    loads: u64,
+    implied: u64,
+    whole: Three,
+    /// New addresses in windows of the run, by size of window.
+    windows: Vec<Three>,
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let folder = arguments.get(1).expect("usage: truth TRACE [WINDOW]");
-    let window: u64 = arguments.get(2).map_or(1000, |w| w.parse().expect("a number of loads"));
+    let folder = arguments.get(1).expect("usage: truth TRACE [WINDOWS]");
+    let sizes: Vec<u64> = arguments.get(2).map_or(vec![1000], |w| w.split(',').map(|w| w.parse().expect("numbers of loads")).collect());
     let trace = Trace::open(std::path::Path::new(folder), true).expect("a trace");
     let source = trace.source(ColumnSet::default());
     let code = &trace.code;
     // New addresses by window size; the window sizes' counts are for whole windows only, so the last open windows are taken off at the end.
-    let mut whole = Counter::default();
-    let mut by_function: HashMap<u32, Counter> = HashMap::new();
+    let mut all = Counter::default();
+    let mut whole = [0u64; 3];
     let mut sums = vec![[0u64; 3]; 64];
     let mut open = vec![[0u64; 3]; 64];
-    let mut functions: HashMap<u32, (u64, [u64; 3], [u64; 3], u64)> = HashMap::new();
+    let mut functions: HashMap<u32, Function, Mixed> = HashMap::default();
     let seeds: u64 = arguments.get(4).map_or(0, |s| s.parse().expect("a number of samplings"));
     let mut loads = Loads::default();
     let mut n = 0u64;
@@ -136,23 +168,27 @@ fn main() {
         }
         for i in 0..rows.len() {
             let (address, group) = (rows.address[i], rows.group[i]);
-            for (kind, before) in whole.step(0, address, group & 3, n).into_iter().enumerate() {
+            for (kind, before) in all.step(address, group & 3, n).into_iter().enumerate() {
                 let Some(before) = before else { continue };
-                for level in 0..64 {
+                whole[kind] += u64::from(before == 0);
+                for (level, open) in open.iter_mut().enumerate() {
                     if before == 0 || (before - 1) >> level != n >> level {
-                        open[level as usize][kind] += 1;
+                        open[kind] += 1;
                     } else {
                         break;
                     }
                 }
             }
-            let function = code.pieces[group as usize / 4].function;
-            let entry = functions.entry(function).or_default();
-            entry.0 += 1;
-            for (kind, before) in by_function.entry(function).or_default().step(0, address, group & 3, n).into_iter().enumerate() {
+            let entry = functions.entry(code.pieces[group as usize / 4].function).or_default();
+            entry.loads += 1;
+            entry.implied += u64::from(rows.implied[i]);
+            entry.windows.resize(sizes.len(), [0; 3]);
+            for (kind, before) in entry.counter.step(address, group & 3, n).into_iter().enumerate() {
                 let Some(before) = before else { continue };
-                entry.1[kind] += u64::from(before == 0);
-                entry.2[kind] += u64::from(before == 0 || (before - 1) / window != n / window);
+                entry.whole[kind] += u64::from(before == 0);
+                for (&size, new) in sizes.iter().zip(&mut entry.windows) {
+                    new[kind] += u64::from(before == 0 || (before - 1) / size != n / size);
+                }
             }
             n += 1;
             for level in 0..64u32 {
@@ -165,22 +201,41 @@ fn main() {
             }
         }
     }
+    // Spans of which addresses are counted that are met in them alone.
+    let spans: Vec<u64> = (12..24).map(|level| 1 << level).collect();
+    let three = |of: Three, per: f64| serde_json::json!({"F": of[0] as f64 / per, "F_str": of[1] as f64 / per, "F_irr": of[2] as f64 / per});
     let windows: Vec<serde_json::Value> = (4..64)
         .map(|level| (level, n >> level))
         .filter(|&(_, count)| count > 0)
         .map(|(level, count)| {
-            let mean: Three = sums[level].map(|s| s as f64 / count as f64);
-            serde_json::json!({"W": 1u64 << level, "F": mean[0], "F_str": mean[1], "F_irr": mean[2]})
+            let mut row = three(sums[level], count as f64);
+            row["W"] = (1u64 << level).into();
+            row
         })
         .collect();
+    let implied: u64 = functions.values().map(|f| f.implied).sum();
     let functions: Vec<serde_json::Value> = functions
         .into_iter()
-        .map(|(f, (loads, all, per_window, _))| {
-            serde_json::json!({"function": code.functions[f as usize].function, "A": loads, "F": all[0], "F_str": all[1], "F_irr": all[2],
-                "window_F": per_window[0], "window_F_str": per_window[1], "window_F_irr": per_window[2]})
+        .map(|(number, f)| {
+            let mut row = three(f.whole, 1.0);
+            row["function"] = code.functions[number as usize].function.as_str().into();
+            row["A"] = f.loads.into();
+            row["A_const"] = f.implied.into();
+            row["brief"] = spans.iter().map(|&span| three(f.counter.brief(span), 1.0)).collect();
+            let by_size = sizes.iter().zip(&f.windows).map(|(size, &new)| (size.to_string(), three(new, n as f64 / *size as f64)));
+            row["per_window"] = serde_json::Value::Object(by_size.collect());
+            row
         })
         .collect();
     let period: usize = arguments.get(3).map_or(20_000, |p| p.parse().expect("a number of loads"));
-    let samplings: Vec<serde_json::Value> = (1..=seeds).map(|seed| sampling(&trace, &loads, window as usize, period, seed)).collect();
-    println!("{}", serde_json::json!({"A": n, "F": whole.last.len(), "windows": windows, "functions": functions, "samplings": samplings}));
+    let samplings: Vec<serde_json::Value> = (1..=seeds).map(|seed| sampling(&trace, &loads, sizes[0] as usize, period, seed)).collect();
+    let mut document = three(whole, 1.0);
+    document["A"] = n.into();
+    document["A_const"] = implied.into();
+    document["brief"] = spans.iter().map(|&span| three(all.brief(span), 1.0)).collect();
+    document["spans"] = spans.into();
+    document["windows"] = windows.into();
+    document["functions"] = functions.into();
+    document["samplings"] = samplings.into();
+    println!("{document}");
 }

@@ -44,6 +44,8 @@ pub struct Design {
     pub share: f64,
     /// Samples.
     pub samples: u64,
+    /// Share of the samples of which it is known what addresses they saw ([`crate::incidence`]).
+    pub kept: f64,
     /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within a factor of 1 + this (95 % interval).
     pub weights: Option<f64>,
 }
@@ -51,12 +53,25 @@ pub struct Design {
 impl Design {
     /// From the sample ratio.
     pub fn new(rho: f64, samples: u64) -> Design {
-        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, weights: None }
+        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, kept: 1.0, weights: None }
     }
 
     /// With weights that are known to within a factor of 1 + `error`.
     pub fn weighted(self, error: Option<f64>) -> Design {
         Design { weights: error, ..self }
+    }
+
+    /// With marks of only a share of the samples.
+    pub fn keeping(self, kept: f64) -> Design {
+        Design { kept: kept.clamp(0.0, 1.0), ..self }
+    }
+
+    /// The samples of which marks are kept, as if there were no others.
+    pub(crate) fn marked(self) -> Design {
+        if self.kept >= 1.0 {
+            return self;
+        }
+        Design { share: (self.share * self.kept).max(f64::MIN_POSITIVE), samples: (self.samples as f64 * self.kept).round().max(1.0) as u64, kept: 1.0, ..self }
     }
 
     /// Whether everything was seen.
@@ -82,6 +97,11 @@ impl Estimate {
         Estimate { value, lo: value, hi: value }
     }
 
+    /// With everything raised to what is known to be there.
+    pub(crate) fn at_least(self, known: f64) -> Estimate {
+        Estimate { value: self.value.max(known), lo: self.lo.max(known), hi: self.hi.max(known) }
+    }
+
     /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
     pub fn vague(&self) -> bool {
         !(self.hi <= 2.0 * self.lo)
@@ -104,34 +124,14 @@ fn student(degrees: f64) -> f64 {
     Z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
 }
 
-/// Delete-a-group jackknife over replicates. `sums` are the statistic's sums by replicate, `samples` the samples of each replicate;
-/// `of` computes it from sums and from the share of all samples that they stand for. `None` with fewer than four replicates in use.
-fn jackknife(
-    sums: &[RepSums; REPLICATES],
-    samples: &[u64; REPLICATES],
-    share: f64,
-    of: impl Fn(&RepSums, f64) -> Option<f64>,
-) -> Option<(f64, f64, f64)> {
-    let mut all = RepSums::default();
-    sums.iter().for_each(|s| all.merge(s));
+/// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate; `of` computes the statistic without one of them (or with all)
+/// from the share of all samples that the others are. `None` with fewer than four replicates in use.
+fn jackknife(samples: &[u64; REPLICATES], share: f64, of: impl Fn(Option<usize>, f64) -> Option<f64>) -> Option<(f64, f64, f64)> {
     let total: u64 = samples.iter().sum();
-    let value = of(&all, 1.0)?;
+    let value = of(None, 1.0)?;
     let used: Vec<usize> = (0..REPLICATES).filter(|&r| samples[r] > 0).collect();
-    let mut without = Vec::with_capacity(used.len());
-    for &r in &used {
-        let rest = RepSums {
-            touches: all.touches - sums[r].touches,
-            reuses: all.reuses - sums[r].reuses,
-            distance: all.distance - sums[r].distance,
-            samples: all.samples - sums[r].samples,
-            weighted: all.weighted - sums[r].weighted,
-        };
-        if total > samples[r]
-            && let Some(value) = of(&rest, (total - samples[r]) as f64 / total as f64)
-        {
-            without.push(value);
-        }
-    }
+    let rest = used.iter().filter(|&&r| total > samples[r]);
+    let without: Vec<f64> = rest.filter_map(|&r| of(Some(r), (total - samples[r]) as f64 / total as f64)).collect();
     let n = without.len() as f64;
     if n < 4.0 || without.len() < used.len() {
         return None;
@@ -142,38 +142,59 @@ fn jackknife(
     Some((value, value - half, value + half))
 }
 
-/// The loads that a group of code has executed in the whole run. `observed` are its recorded and implied loads.
-pub fn executed(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], design: Design, observed: u64) -> Option<Estimate> {
-    let observed = observed as f64;
+/// Loads of a group of code by replicate of samples, implied ones included: code of one class differs in how many it implies, so touches are no measure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loads {
+    /// Recorded and implied loads.
+    plain: [f64; REPLICATES],
+    /// The same, each as many times as its sample stands for.
+    weighted: [f64; REPLICATES],
+}
+
+impl Loads {
+    /// Adds a group with so many recorded and implied loads, in proportion to its touches.
+    pub fn add(&mut self, sums: &[RepSums; REPLICATES], loads: u64) {
+        let touches: u64 = sums.iter().map(|s| s.touches).sum();
+        // An access may touch two blocks.
+        let by_touch = loads as f64 / touches.max(1) as f64;
+        for (at, sum) in sums.iter().enumerate() {
+            self.plain[at] += sum.touches as f64 * by_touch;
+            self.weighted[at] += sum.weighted as f64 * by_touch / UNIT as f64;
+        }
+    }
+}
+
+/// The loads that a group of code has executed in the whole run. That the run does not begin and end with a period is in the interval, as an even
+/// distribution over one: it is all that varies where all samples are alike.
+pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
+    let observed: f64 = loads.plain.iter().sum();
     if design.complete() {
         return Some(Estimate::exact(observed));
     }
+    let ends = Z / 12f64.sqrt() / design.samples.max(1) as f64;
+    let total = |of: &[f64; REPLICATES], without: Option<usize>| of.iter().enumerate().filter(|(r, _)| Some(*r) != without).map(|(_, loads)| loads).sum::<f64>();
     if let Some(error) = design.weights {
-        // Loads, not touches: an access may touch two blocks.
-        let touches: u64 = sums.iter().map(|s| s.touches).sum();
-        let by_touch = observed / (touches.max(1) * UNIT) as f64;
-        let (value, lo, _) = jackknife(sums, samples, design.share, |s, part| Some(s.weighted as f64 / part * by_touch))?;
+        let (value, lo, _) = jackknife(samples, design.share, |without, part| Some(total(&loads.weighted, without) / part))?;
         // Of what samples were taken, and of what each stands for.
-        let factor = 1.0 + ((value - lo) / value).hypot(error);
+        let factor = 1.0 + ((value - lo) / value).hypot(ends).hypot(error);
         return (value > 0.0).then(|| Estimate { value, lo: (value / factor).max(observed), hi: value * factor });
     }
-    let (value, lo, hi) = jackknife(sums, samples, design.share, |s, part| Some(s.touches as f64 / part))?;
-    if value == 0.0 {
-        return None;
-    }
-    let scale = observed / design.share / value;
-    Some(Estimate { value: value * scale, lo: (lo * scale).max(observed), hi: hi * scale })
+    let (value, lo, _) = jackknife(samples, design.share, |without, part| Some(total(&loads.plain, without) / part))?;
+    let half = (value - lo).hypot(ends * value);
+    (value > 0.0).then(|| Estimate { value: value / design.share, lo: ((value - half) / design.share).max(observed), hi: (value + half) / design.share })
 }
 
 /// Mean D of a group of code.
 pub fn distance(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
-    let mean = |s: &RepSums, _| (s.reuses > 0).then(|| s.distance as f64 / s.reuses as f64);
+    let mean = |without: Option<usize>| {
+        let rest = || sums.iter().enumerate().filter(move |(r, _)| Some(*r) != without).map(|(_, s)| s);
+        let reuses: u64 = rest().map(|s| s.reuses).sum();
+        (reuses > 0).then(|| rest().map(|s| s.distance).sum::<u64>() as f64 / reuses as f64)
+    };
     if design.complete() {
-        let mut all = RepSums::default();
-        sums.iter().for_each(|s| all.merge(s));
-        return mean(&all, 1.0).map(Estimate::exact);
+        return mean(None).map(Estimate::exact);
     }
-    let (value, lo, hi) = jackknife(sums, samples, design.share, mean)?;
+    let (value, lo, hi) = jackknife(samples, design.share, |without, _| mean(without))?;
     Some(Estimate { value, lo: lo.max(0.0), hi })
 }
 
@@ -220,8 +241,9 @@ mod tests {
                 samples[class] += 1;
             }
             let design = Design::new(1000.0, 200);
-            let observed = sums.iter().map(|s| s.touches).sum();
-            let total = executed(&sums, &samples, design, observed).unwrap();
+            let mut loads = Loads::default();
+            loads.add(&sums, sums.iter().map(|s| s.touches).sum());
+            let total = executed(&loads, &samples, design).unwrap();
             let truth = 0.5 * 59.5 * 200.0 * 1000.0;
             totals += u32::from(total.lo <= truth && truth <= total.hi);
             let mean = distance(&sums, &samples, design).unwrap();
@@ -239,6 +261,29 @@ mod tests {
         }
     }
 
+    /// Samples of equally many rows, of which those in one kind of code imply two loads more each: what varies is which code samples are in.
+    #[test]
+    fn implied_loads_vary_too() {
+        let mut random = 9u64;
+        let (mut one, mut two) = ([RepSums::default(); REPLICATES], [RepSums::default(); REPLICATES]);
+        let mut samples = [0; REPLICATES];
+        for sample in 0..400 {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let class = crate::totals::replicate(sample);
+            let code = if random >> 63 == 0 { &mut one } else { &mut two };
+            code[class].merge(&RepSums { touches: 1000, samples: 1, ..RepSums::default() });
+            samples[class] += 1;
+        }
+        let mut loads = Loads::default();
+        loads.add(&one, one.iter().map(|s| s.touches).sum());
+        loads.add(&two, two.iter().map(|s| 3 * s.touches).sum());
+        let total = executed(&loads, &samples, Design::new(20.0, 400)).unwrap();
+        // Half of the samples in each: a mean of 2,000 loads, and a twentieth of that is two deviations of the mean of 400.
+        let truth = 400.0 * 2000.0 * 20.0;
+        assert!(total.lo < truth && truth < total.hi, "{total:?}, truth {truth}");
+        assert!((0.06..0.16).contains(&((total.hi - total.lo) / total.value)), "{total:?}");
+    }
+
     /// Samples that stand for different numbers of loads: the estimate is the weighted sum, and its interval covers the error of the weights as well.
     #[test]
     fn weighted_totals_are_sums_of_weights() {
@@ -251,11 +296,13 @@ mod tests {
         }
         let design = Design::new(200.0, 128).weighted(Some(0.2));
         let observed = 1000 * REPLICATES as u64;
-        let total = executed(&sums, &samples, design, observed).unwrap();
+        let mut loads = Loads::default();
+        loads.add(&sums, observed);
+        let total = executed(&loads, &samples, design).unwrap();
         assert!((total.value - 200.0 * observed as f64).abs() < 1.0, "{total:?}");
         assert!(total.lo < 0.84 * total.value && total.hi > 1.19 * total.value, "{total:?}");
         // Without weights, all stand for the same.
-        let plain = executed(&sums, &samples, Design::new(200.0, 128), observed).unwrap();
-        assert!(plain.hi - plain.value < 0.01 * plain.value, "{plain:?}");
+        let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
+        assert!(plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value, "{plain:?}");
     }
 }

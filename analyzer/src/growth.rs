@@ -1,7 +1,7 @@
 //! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
 
 use crate::engine::Outcome;
-use crate::estimate::{Blocks, Curve, Design, Order, curve};
+use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve};
 use crate::metrics::{Bin, LogHistogram};
 use crate::mix::Mixed;
 use crate::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
@@ -26,10 +26,24 @@ pub struct GrowthRow {
     pub footprint_lo: Option<f64>,
     #[serde(rename = "F_hi")]
     pub footprint_hi: Option<f64>,
+    #[serde(rename = "F_undersampled")]
+    pub footprint_undersampled: bool,
     #[serde(rename = "F_str_hat")]
     pub strided: Option<f64>,
+    #[serde(rename = "F_str_lo")]
+    pub strided_lo: Option<f64>,
+    #[serde(rename = "F_str_hi")]
+    pub strided_hi: Option<f64>,
+    #[serde(rename = "F_str_undersampled")]
+    pub strided_undersampled: bool,
     #[serde(rename = "F_irr_hat")]
     pub irregular: Option<f64>,
+    #[serde(rename = "F_irr_lo")]
+    pub irregular_lo: Option<f64>,
+    #[serde(rename = "F_irr_hi")]
+    pub irregular_hi: Option<f64>,
+    #[serde(rename = "F_irr_undersampled")]
+    pub irregular_undersampled: bool,
     #[serde(rename = "F_4k_hat")]
     pub pages: Option<f64>,
     /// True: counted inside samples; false: estimated.
@@ -60,16 +74,25 @@ pub struct InterSample {
     pub distance_hist: Vec<Bin>,
 }
 
-/// For each sample its thread and its number there, in the order of the trace.
-fn order(outcome: &Outcome) -> Order {
+/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace.
+fn order(outcome: &Outcome, wanted: impl Fn(u32) -> bool) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
-    for sample in outcome.samples.iter().filter(|s| s.loads > 0) {
+    for sample in outcome.samples.iter().filter(|s| s.loads > 0 && wanted(s.sample)) {
         let number = threads.len() as u32;
         let thread = *threads.entry((sample.process, sample.thread)).or_insert(number);
         order.add(sample.sample, thread);
     }
     order
+}
+
+/// Share of the samples of which it is known what they have seen.
+pub fn kept(outcome: &Outcome) -> f64 {
+    if outcome.incidence.thinned() == 0 {
+        return 1.0;
+    }
+    let with_loads = || outcome.samples.iter().filter(|s| s.loads > 0);
+    with_loads().filter(|s| outcome.incidence.has(s.sample)).count() as f64 / with_loads().count().max(1) as f64
 }
 
 /// What samples have seen of the whole trace.
@@ -102,7 +125,7 @@ impl Seen {
 /// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
 pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     let blocks = &seen.all;
-    let order = order(outcome);
+    let order = order(outcome, |_| true);
     let samples = order.len() as u32;
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut sightings = 0u64;
@@ -119,7 +142,7 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     // Data that is always in use comes again in the next sample: that is not meant.
     let (&lag, &count) = lags.iter().filter(|(lag, _)| **lag >= 2).max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
     // What had a partner that far away.
-    let chances = sightings as f64 * f64::from(samples.saturating_sub(lag)) / f64::from(samples.max(1));
+    let chances = kept(outcome) * sightings as f64 * f64::from(samples.saturating_sub(lag)) / f64::from(samples.max(1));
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
@@ -127,8 +150,10 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
 pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
     let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
-    let order = order(outcome);
-    let design = Design::new(rho, census.samples);
+    // Windows are made of the samples of which it is known what they saw.
+    let kept = kept(outcome);
+    let (order, marked) = (self::order(outcome, |_| true), self::order(outcome, |sample| outcome.incidence.has(sample)));
+    let design = Design::new(rho, census.samples).keeping(kept);
     let mean_rows = census.loads as f64 / census.samples as f64;
     let period = rho * mean_rows;
     let scale = outcome.incidence.scale();
@@ -139,14 +164,14 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen) -> (Vec<GrowthRo
             .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
             .collect()
     };
-    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &order, (mean_rows, period), shift, design, scale);
+    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &marked, (mean_rows, period / kept), shift, design, scale);
     let pages = &seen.pages;
     let (all, (strided, irregular)) = rayon::join(
         || make(&inside(|s| s.footprint), &seen.all, 0),
         || rayon::join(|| make(&inside(|s| s.strided), &seen.strided, 0), || make(&inside(|s| s.irregular), &seen.irregular, 0)),
     );
     let sightings: u64 = pages.blocks.iter().map(|b| u64::from(b.samples)).sum();
-    let pages_per_sample = sightings as f64 * scale / census.samples as f64;
+    let pages_per_sample = sightings as f64 * scale / design.marked().samples as f64;
     let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], pages, PAGE);
     let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
     let rows = (MIN_LEVEL..63)
@@ -154,13 +179,23 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen) -> (Vec<GrowthRo
         .take_while(|&size| size <= all.end())
         .filter_map(|size| {
             let point = all.at(size)?;
+            let of_class = |curve: &Curve| curve.at(size).map(|p| p.footprint);
+            let (strided, irregular) = (of_class(&strided), of_class(&irregular));
+            let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.vague());
             Some(GrowthRow {
                 size: size as u64,
                 footprint: Some(point.footprint.value),
                 footprint_lo: Some(point.footprint.lo),
                 footprint_hi: Some(point.footprint.hi),
-                strided: value(&strided, size),
-                irregular: value(&irregular, size),
+                footprint_undersampled: point.footprint.vague(),
+                strided: strided.map(|e| e.value),
+                strided_lo: strided.map(|e| e.lo),
+                strided_hi: strided.map(|e| e.hi),
+                strided_undersampled: vague(strided),
+                irregular: irregular.map(|e| e.value),
+                irregular_lo: irregular.map(|e| e.lo),
+                irregular_hi: irregular.map(|e| e.hi),
+                irregular_undersampled: vague(irregular),
                 pages: value(&page_curve, size),
                 measured: point.measured,
             })

@@ -2,7 +2,7 @@
 
 use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, distance, executed, footprint};
+use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, Loads, distance, executed, footprint};
 use crate::growth::Seen;
 use crate::metrics::Counts;
 use crate::totals::{REPLICATES, RepSums};
@@ -86,7 +86,7 @@ pub struct Hats {
 }
 
 /// Replicate sums of several targets.
-struct Sums(Vec<[RepSums; REPLICATES]>);
+struct Sums(Vec<([RepSums; REPLICATES], Loads)>);
 
 /// Makes the estimates of targets of one kind.
 pub struct Maker<'a> {
@@ -161,11 +161,14 @@ impl<'a> Maker<'a> {
     /// For all rows of a kind. `seen`: what samples have seen of the whole, where that is known.
     pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, seen: Option<&'a Seen>, resonant: bool) -> Maker<'a> {
         let bucket = &outcome.buckets[0];
-        let mut sums = vec![[RepSums::default(); REPLICATES]; code.rows(target)];
+        let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
             let Some(replicates) = replicates else { continue };
+            let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
             for &row in targets_of(code, target, group as u32) {
-                sums[row as usize].iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
+                let (of_row, loads_of_row) = &mut sums[row as usize];
+                of_row.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
+                loads_of_row.add(replicates, loads);
             }
         }
         let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
@@ -179,11 +182,11 @@ impl<'a> Maker<'a> {
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
     pub fn make(&self, target: u32, counts: &Counts, seen: u64) -> Hats {
         let Some(design) = self.design else { return Hats { samples_seen: Some(seen), undersampled: true, ..Hats::default() } };
-        let sums = &self.sums.0[target as usize];
+        let (sums, loads) = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
-        let all = executed(sums, samples, design, counts.accesses + counts.implied);
+        let all = executed(loads, samples, design);
         // How fast code runs is no matter of how many samples have seen the row.
-        let sampled = executed(sums, samples, design.weighted(design.weights.map(|_| 0.0)), counts.accesses + counts.implied);
+        let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
         let lists = |list: List, observed: u64| self.blocks.as_ref().map(|b| b.footprint(target, list, (design, self.scale), observed));
         let sightings = |list: List| self.blocks.as_ref().map(|b| b.sightings(target, list));
@@ -231,7 +234,7 @@ fn footprint_hats(
         (estimate(List::Lines, counts.lines64), counts.lines64),
     ];
     let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
-    let per_sample = |list: List| sightings(list).map(|n| n as f64 * scale / design.samples.max(1) as f64);
+    let per_sample = |list: List| sightings(list).map(|n| n as f64 * scale / design.marked().samples.max(1) as f64);
     Hats {
         per_sample: per_sample(List::All),
         strided_per_sample: per_sample(List::Strided),
@@ -275,7 +278,7 @@ impl Places {
         let estimate = |list: List, observed: u64| wanted.then(|| footprint(of(kinds, list), design, scale, observed));
         let sightings = |list: List| wanted.then(|| of(kinds, list).iter().map(|b| u64::from(b.samples)).sum());
         let hats = footprint_hats(estimate, sightings, counts, (design, scale), self.resonant);
-        let samples_seen = (!design.complete()).then_some(kinds.samples);
+        let samples_seen = (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
         Hats { samples_seen, accesses, undersampled, ..hats }
     }
@@ -288,7 +291,7 @@ pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u6
         seen[0] = outcome.census.samples;
         return seen;
     }
-    if outcome.incidence.level() == 0 && outcome.incidence.spaces().iter().any(|s| !s.is_empty()) {
+    if outcome.incidence.level() == 0 && outcome.incidence.thinned() == 0 && outcome.incidence.spaces().iter().any(|s| !s.is_empty()) {
         let mut pairs = Pairs::new(seen.len(), outcome.incidence.samples_end() as usize);
         for mark in outcome.incidence.spaces().iter().flatten() {
             targets_of(code, target, mark.group).iter().for_each(|&row| pairs.add(row, mark.sample));

@@ -2,10 +2,13 @@
 //!
 //! Kept is one mark per (address, code group, sample). To bound memory, only the addresses of some pages are kept
 //! once there are too many marks: those whose page number hashes to a multiple of `2^level` (spatial sampling; all marks of a page are
-//! kept or none, so that the counts of samples per address, line and page stay exact for the pages that are kept).
+//! kept or none, so that the counts of samples per address, line and page stay exact for the pages that are kept). Where there are few
+//! pages, some of them would tell little of the others: then the marks of some samples are kept instead, those whose number hashes to a multiple of `2^thinned`.
 
+use crate::mix::Mixed;
 use crate::reuse::spread;
 use crate::rows::Rows;
+use std::collections::HashSet;
 
 /// Marks of one worker, at most.
 const LIMIT: usize = 1 << 20;
@@ -13,6 +16,10 @@ const LIMIT: usize = 1 << 20;
 const FRONT: usize = 1 << 12;
 /// Log2 of the bytes of a page.
 const PAGE: u32 = 12;
+/// Of fewer pages than this none is dropped: a mean over the half of so many is known to a hundredth or two.
+const MANY: usize = 4096;
+/// Fewer samples than this are not thinned: there are not enough of them to tell what the others have seen.
+const SAMPLES: usize = 64;
 
 /// An address was loaded by a group in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +39,7 @@ pub struct Incidence {
     spaces: Vec<Vec<Mark>>,
     front: Vec<(Mark, u32)>,
     level: u32,
+    thinned: u32,
     used: usize,
     limit: usize,
     /// One more than the greatest sample, once marks are sorted.
@@ -50,14 +58,26 @@ fn kept(address: u64, level: u32) -> bool {
     level == 0 || (spread(address >> PAGE) >> 20) & ((1 << level) - 1) == 0
 }
 
+/// Samples whose numbers differ by a multiple of this are kept or dropped together.
+pub const ALIKE: u32 = 1 << 16;
+
+/// Whether the marks of a sample are kept.
+#[inline(always)]
+fn kept_sample(sample: u32, thinned: u32) -> bool {
+    thinned == 0 || (spread(u64::from(sample % ALIKE) + 1) >> 20) & ((1 << thinned) - 1) == 0
+}
+
 impl Incidence {
     /// No marks yet, and at most about `limit` later.
     pub fn new(limit: usize) -> Incidence {
-        Incidence { spaces: Vec::new(), front: Vec::new(), level: 0, used: 0, limit, end: 0 }
+        Incidence { spaces: Vec::new(), front: Vec::new(), level: 0, thinned: 0, used: 0, limit, end: 0 }
     }
 
     /// Adds rows of one sample.
     pub fn add(&mut self, rows: &Rows<'_>, space: u32, sample: u32) {
+        if !kept_sample(sample, self.thinned) {
+            return;
+        }
         const NOTHING: Mark = Mark { address: u64::MAX, group: u32::MAX, sample: u32::MAX };
         if self.front.is_empty() {
             self.front = vec![(NOTHING, u32::MAX); FRONT];
@@ -88,14 +108,28 @@ impl Incidence {
     #[cold]
     fn compact(&mut self) {
         while self.used > self.limit && self.level < 40 {
-            self.level += 1;
+            if self.thinned < 12 && !self.has_many(MANY, |m| m.address >> PAGE) && self.has_many(SAMPLES, |m| m.sample.into()) {
+                self.thinned += 1;
+            } else {
+                self.level += 1;
+            }
             self.thin();
         }
     }
 
+    /// Whether there are so many different values among the marks.
+    fn has_many(&self, many: usize, of: impl Fn(&Mark) -> u64) -> bool {
+        let mut met: HashSet<(usize, u64), Mixed> = HashSet::default();
+        let mut all = self.spaces.iter().enumerate().flat_map(|(space, marks)| marks.iter().map(move |m| (space, m)));
+        all.any(|(space, m)| {
+            met.insert((space, of(m)));
+            met.len() >= many
+        })
+    }
+
     fn thin(&mut self) {
-        let level = self.level;
-        self.spaces.iter_mut().for_each(|marks| marks.retain(|m| kept(m.address, level)));
+        let (level, thinned) = (self.level, self.thinned);
+        self.spaces.iter_mut().for_each(|marks| marks.retain(|m| kept(m.address, level) && kept_sample(m.sample, thinned)));
         self.used = self.spaces.iter().map(Vec::len).sum();
     }
 
@@ -114,7 +148,8 @@ impl Incidence {
     /// All marks of several, each once, sorted by address, sample, group in each address space.
     pub fn fold(parts: Vec<Incidence>) -> Incidence {
         let level = parts.iter().map(|p| p.level).max().unwrap_or(0);
-        let mut all = Incidence { level, ..Incidence::default() };
+        let thinned = parts.iter().map(|p| p.thinned).max().unwrap_or(0);
+        let mut all = Incidence { level, thinned, ..Incidence::default() };
         for part in parts {
             if all.spaces.len() < part.spaces.len() {
                 all.spaces.resize(part.spaces.len(), Vec::new());
@@ -148,10 +183,20 @@ impl Incidence {
         self.level
     }
 
+    /// Log2 of the number of samples of which the marks of one are kept.
+    pub fn thinned(&self) -> u32 {
+        self.thinned
+    }
+
+    /// Whether the marks of a sample are kept, if it has any.
+    pub fn has(&self, sample: u32) -> bool {
+        kept_sample(sample, self.thinned)
+    }
+
     /// The marks of the samples that `keep` has.
     pub fn of_samples(&self, keep: &[bool]) -> Incidence {
         let kept = |marks: &Vec<Mark>| marks.iter().filter(|m| keep.get(m.sample as usize).copied().unwrap_or(false)).copied().collect();
-        Incidence::from_parts(self.spaces.iter().map(kept).collect(), self.level)
+        Incidence::from_parts(self.spaces.iter().map(kept).collect(), self.level, self.thinned)
     }
 
     /// One more than the greatest sample at most, after [`Incidence::fold`].
@@ -160,8 +205,8 @@ impl Incidence {
     }
 
     /// Marks that were stored before.
-    pub fn from_parts(spaces: Vec<Vec<Mark>>, level: u32) -> Incidence {
-        let mut all = Incidence { spaces, level, ..Incidence::default() };
+    pub fn from_parts(spaces: Vec<Vec<Mark>>, level: u32, thinned: u32) -> Incidence {
+        let mut all = Incidence { spaces, level, thinned, ..Incidence::default() };
         all.sort();
         all
     }
@@ -220,12 +265,27 @@ mod tests {
     }
 
     #[test]
+    fn of_few_pages_all_are_kept_and_samples_are_dropped() {
+        // Eight pages, again and again: half of them would tell the footprint of a sample to no better than a third.
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64).map(|i| (i * 512 % (8 << 12), 1 + (i % 64 / 8 == 0) as u32, (i / 1000) as u32)).collect();
+        let thin = Incidence::fold(vec![fed(10_000, &accesses)]);
+        assert!(thin.level() == 0 && thin.thinned() > 0);
+        let marks = &thin.spaces()[0];
+        let mut samples: Vec<u32> = marks.iter().map(|m| m.sample).collect();
+        samples.sort_unstable();
+        samples.dedup();
+        assert_eq!(marks.len(), 64 * samples.len(), "samples are kept whole");
+        assert!(samples.iter().all(|&s| thin.has(s)) && (0..400).filter(|&s| thin.has(s)).count() == samples.len());
+        assert!(samples.len() > 20 && marks.len() <= 10_000, "{}", samples.len());
+    }
+
+    #[test]
     fn few_pages_are_kept_whole_when_there_are_too_many_marks() {
         let accesses: Vec<(u64, u32, u32)> = (0..400_000u64).map(|i| (i * 512, 1, (i / 1000) as u32)).collect();
-        let thin = Incidence::fold(vec![fed(10_000, &accesses)]);
-        assert!(thin.level() > 0);
+        let thin = Incidence::fold(vec![fed(100_000, &accesses)]);
+        assert!(thin.level() > 0 && thin.thinned() == 0);
         let marks = &thin.spaces()[0];
-        assert!(marks.len() <= 10_000 && marks.len() > 2_000, "{}", marks.len());
+        assert!(marks.len() <= 100_000 && marks.len() > 20_000, "{}", marks.len());
         // Eight addresses a page: all or none.
         assert!(marks.chunk_by(|a, b| a.address >> 12 == b.address >> 12).all(|page| page.len() == 8));
         let estimate = marks.len() as f64 * thin.scale();

@@ -427,7 +427,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         ));
     }
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
-    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights));
+    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
     let of_target = |target| (Maker::new(outcome, code, target, design, estimator, seen.as_ref(), resonance.is_some()), samples_seen(outcome, code, target));
     let (((of_whole, _), (of_functions, seen_functions)), ((of_lines, seen_lines), (of_loops, seen_loops))) = rayon::join(
         || rayon::join(|| of_target(Target::Whole), || of_target(Target::Function)),

@@ -58,6 +58,19 @@ impl Tally {
         }
     }
 
+    /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
+    pub(super) fn pooled(singles: f64, pairs: f64, per_sample: f64, irregular: f64, design: Design) -> Tally {
+        Tally {
+            f1: singles,
+            f2: pairs,
+            // Of what one of the two samples sees, the other one has seen this part.
+            cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
+            spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
+            single: per_sample.max(1.0),
+            irregular,
+        }
+    }
+
     /// Independent coincidences.
     fn coincidences(&self) -> f64 {
         self.f2 / self.cluster.max(1.0)
@@ -193,12 +206,17 @@ pub fn footprint(blocks: &[Block], design: Design, scale: f64, observed: u64) ->
     if design.complete() || blocks.is_empty() {
         return Estimate::exact(observed as f64);
     }
-    together(&strata(blocks, design), scale, observed)
+    let marked = design.marked();
+    together(&strata(blocks, marked), scale, base(blocks, design, scale, observed)).at_least(observed as f64)
+}
+
+/// What an estimate is added to: what was seen; where that is known of some samples alone, what these have seen.
+pub(super) fn base(blocks: &[Block], design: Design, scale: f64, observed: u64) -> f64 {
+    if design.kept < 1.0 { blocks.len() as f64 * scale } else { observed as f64 }
 }
 
 /// As [`footprint`], from the strata.
-pub(super) fn together(strata: &[Stratum], scale: f64, observed: u64) -> Estimate {
-    let observed = observed as f64;
+pub(super) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimate {
     let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
     for Stratum { unseen, .. } in strata {
         value += unseen.value;

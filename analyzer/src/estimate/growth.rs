@@ -1,21 +1,30 @@
 //! The footprint of windows of any size, from inside a sample to the whole run.
 //!
-//! Windows up to the sample's size are counted exactly by [`crate::windows`]. What lies between samples is not seen, and no reuse interval between the
-//! sample's size and the period can be (the report's blind spot R2), so that longer windows need a model. The address range is cut into
+//! Windows up to the sample's size are counted exactly by [`crate::windows`]. What lies between samples is not seen. The address range is cut into
 //! *strata* where nothing was touched for 64 KiB, and where the estimator finds that use differs: mostly objects. Each is divided once more by how many samples have seen an address (octaves of eight),
-//! since what is always in use and what was used once may lie side by side. Of each is known
+//! since what is always in use and what was used once may lie side by side.
 //!
-//! - U, its footprint in the whole run ([`super::footprint()`], with what is unseen dealt out by singletons),
+//! **From two periods on**: a window of m = 2, 4, 8, … consecutive samples is a run of its own. The estimator of the whole run ([`super::footprint()`]) is applied to it: seen blocks, those that exactly one and exactly two
+//! of the m samples have seen, summed over all such windows before the formula is applied, by stratum. So data that is used for a while and then left, phases, and loops that come again are met as they are, and nothing is assumed of
+//! how use is spread over the run. Between these sizes the curve is straight in logarithms; at the end stands the estimate of the whole run.
+//!
+//! **Between the sample and two periods** there is no evidence (the report's blind spot R2), so there is a model. Of each stratum is known
+//!
+//! - U, its footprint in windows of two periods that touch it, as above,
 //! - f, its mean footprint in the samples that touch it,
 //! - a(W), the share of windows of W loads that touch it at all, from runs of consecutive samples (so that such a window does so for
 //!   W' = W·a(w)/a(W) loads),
 //!
 //! and from these the mean footprint in a window of W loads: a(W) times f grown from the sample's size w to W' and bounded by U. Data that is walked grows in
 //! proportion to time until all of it was seen: min(U, f·(1 + γ·(W' − w)/w)); data that is used by chance grows as U·(1 − (1 − f/U)^(W'/w)). Both are mixed by the
-//! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data).
+//! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data). What would not reach U so grows as a power of W.
+//!
+//! **Intervals**: that of the estimator; and which part of its time a stratum was met in. Samples come one per period, so what varies is where a stretch of use begins and ends between two samples: the variance of the number of
+//! samples that see a stratum is taken as half the number of changes between neighbours (successive differences, as for systematic samples). A phase of ten samples is known to about a tenth, one of two samples to about a half;
+//! of phases that no sample has met nothing is known.
 
-use super::footprint::together;
-use super::{Blocks, Design, Estimate};
+use super::footprint::{Tally, together};
+use super::{Blocks, Design, Estimate, Z};
 use crate::mix::Mixed;
 use std::collections::HashMap;
 
@@ -87,6 +96,9 @@ const OCTAVES: usize = 11;
 /// Strata, at most.
 const MOST: usize = 4096;
 
+/// Windows of 2, 4, … up to this power of two of samples.
+const LEVELS: usize = 33;
+
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
@@ -98,7 +110,8 @@ pub struct CurvePoint {
 
 #[derive(Clone, Debug, Default)]
 struct Stratum {
-    whole: f64,
+    /// Its footprint in windows of two periods that touch it.
+    nearby: f64,
     per_sample: f64,
     irregular: f64,
     /// Share of the windows of 1, 2, 4, … samples that touch it.
@@ -116,40 +129,64 @@ pub struct Curve {
     growth: f64,
     /// What the strata give for windows of the sample's size.
     at_sample: f64,
-    /// Of the whole footprint: lower and upper end over the estimate.
-    bounds: (f64, f64),
+    /// Standard deviation of that over itself, by which samples have met the strata.
+    met: f64,
+    /// Sizes from two periods on, ascending, and what was found there.
+    far: Vec<(f64, Estimate)>,
 }
 
 impl Curve {
     /// The footprint of windows of `size` rows; `None` outside of what can be said.
     pub fn at(&self, size: f64) -> Option<CurvePoint> {
+        let half = Z * self.met;
         if let Some(&(_, value)) = self.inside.iter().find(|i| (i.0 / size - 1.0).abs() < 1e-9) {
-            return Some(CurvePoint { footprint: Estimate::exact(value), measured: true });
+            let footprint = Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) };
+            return Some(CurvePoint { footprint, measured: true });
         }
         if size < self.sample || size > self.longest * (1.0 + 1e-9) {
             return None;
         }
+        let footprint = match self.far.iter().position(|f| f.0 * (1.0 + 1e-9) >= size) {
+            Some(0) => self.between(size, half),
+            Some(at) => straight(self.far[at - 1], self.far[at], size),
+            // The last windows that can be counted: no longer ones are known.
+            None => self.far.last()?.1,
+        };
+        Some(CurvePoint { footprint, measured: false })
+    }
+
+    /// From the sample to the first of the far sizes.
+    fn between(&self, size: f64, half: f64) -> Estimate {
         // The model is exact at the sample's size but for what the strata's means hide: it starts there.
         let at_sample = self.at_sample;
         let exact = self.inside.last().map_or(at_sample, |i| i.1 * (self.sample / i.0).powf(self.growth.min(1.0)));
         let fade = (self.sample / size).sqrt();
         let fit = 1.0 + (exact / at_sample.max(1e-300) - 1.0) * fade;
-        let of = |bound: f64| self.model(size, bound) * fit;
-        Some(CurvePoint { footprint: Estimate { value: of(1.0), lo: of(self.bounds.0), hi: of(self.bounds.1) }, measured: false })
+        let value = self.model(size) * fit;
+        let (end, found) = self.far[0];
+        let part = if end > self.sample { (size / self.sample).ln() / (end / self.sample).ln() } else { 1.0 };
+        let factor = |bound: f64, near: f64| near + (bound / found.value.max(1e-300) - near) * part.clamp(0.0, 1.0);
+        Estimate { value, lo: value * factor(found.lo, (1.0 - half).max(0.0)), hi: value * factor(found.hi, 1.0 + half) }
     }
 
-    fn model(&self, size: f64, bound: f64) -> f64 {
-        let steps = size / self.sample;
+    fn model(&self, size: f64) -> f64 {
+        let end = self.far.first().map_or(self.sample, |f| f.0);
         self.strata
             .iter()
             .map(|s| {
-                let whole = (s.whole * bound).max(s.per_sample);
+                let whole = s.nearby.max(s.per_sample);
                 // A window that touches it need not do so all the time.
-                let active = self.activity(s, size);
-                let steps = (steps * s.active.first().copied().unwrap_or(0.0) / active.max(1e-300)).max(1.0);
-                let walked = (s.per_sample * (1.0 + self.growth * (steps - 1.0))).min(whole);
-                let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
-                active * (walked + (chance - walked) * s.irregular)
+                let (active, first) = (self.activity(s, size), s.active.first().copied().unwrap_or(0.0));
+                let steps = |size: f64, active: f64| (size / self.sample * first / active.max(1e-300)).max(1.0);
+                let (now, last) = (steps(size, active), steps(end, self.activity(s, end)));
+                let grown = |steps: f64| {
+                    let walked = (s.per_sample * (1.0 + self.growth * (steps - 1.0))).min(whole);
+                    let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
+                    walked + (chance - walked) * s.irregular
+                };
+                // What was found two periods away must be reached.
+                let power = if last > 1.0 && s.per_sample > 0.0 { (whole / s.per_sample).ln() / last.ln() } else { 0.0 };
+                active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
             })
             .sum()
     }
@@ -165,6 +202,66 @@ impl Curve {
     /// Greatest size.
     pub fn end(&self) -> f64 {
         self.longest
+    }
+}
+
+/// Between two sizes, straight in logarithms.
+fn straight(from: (f64, Estimate), to: (f64, Estimate), size: f64) -> Estimate {
+    let part = ((size / from.0).ln() / (to.0 / from.0).ln()).clamp(0.0, 1.0);
+    let of = |a: f64, b: f64| if a > 0.0 && b > 0.0 { (a.ln() + (b / a).ln() * part).exp() } else { a + (b - a) * part };
+    Estimate { value: of(from.1.value, to.1.value), lo: of(from.1.lo, to.1.lo), hi: of(from.1.hi, to.1.hi) }
+}
+
+/// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: how many were seen, by exactly one sample, by exactly two. As differences
+/// from one level to the next, so that a sighting takes the same time for all levels.
+struct Together {
+    seen: [i64; LEVELS + 1],
+    singles: [i64; LEVELS + 1],
+    pairs: [i64; LEVELS + 1],
+}
+
+impl Together {
+    fn new() -> Together {
+        Together { seen: [0; LEVELS + 1], singles: [0; LEVELS + 1], pairs: [0; LEVELS + 1] }
+    }
+
+    /// Adds the samples that have seen a block: thread and number there, sorted. Windows that are not complete do not count.
+    fn add(&mut self, places: &[(u32, u32)], lengths: &[u32]) {
+        // The first level at which two samples are in one window: where their numbers differ, above.
+        let apart = |a: Option<&(u32, u32)>, b: Option<&(u32, u32)>| match (a, b) {
+            (Some(a), Some(b)) if a.0 == b.0 => (32 - (a.1 ^ b.1).leading_zeros()) as usize,
+            _ => LEVELS,
+        };
+        for (at, place) in places.iter().enumerate() {
+            // In the same way: the last window is cut off by what would be the next sample.
+            let whole = (32 - (place.1 ^ lengths[place.0 as usize]).leading_zeros()) as usize;
+            let before = apart(at.checked_sub(1).map(|b| &places[b]), Some(place));
+            let after = apart(Some(place), places.get(at + 1));
+            let later = apart(places.get(at + 1), places.get(at + 2));
+            let first = before.min(whole);
+            add(&mut self.seen, 0, first);
+            add(&mut self.singles, 0, first.min(after));
+            add(&mut self.pairs, after, first.min(later));
+        }
+    }
+
+    /// Seen blocks, singles and pairs in windows of `1 << level` samples, for each level.
+    fn levels(&self) -> impl Iterator<Item = [f64; 3]> + '_ {
+        let mut sums = [0i64; 3];
+        (0..LEVELS).map(move |level| {
+            for (sum, steps) in sums.iter_mut().zip([&self.seen, &self.singles, &self.pairs]) {
+                *sum += steps[level];
+            }
+            sums.map(|s| s as f64)
+        })
+    }
+}
+
+/// One more at the levels `from..to`.
+fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
+    if from < to {
+        steps[from] += 1;
+        steps[to] -= 1;
     }
 }
 
@@ -187,30 +284,12 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
 pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
     let lengths = order.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    // What is unseen, by the strata of the estimator.
     let list = &blocks.blocks;
-    let mut unseen = vec![0.0; list.len()];
-    let mut from = 0;
     let parts = blocks.strata(design);
-    for part in parts {
-        let singles = list[from..part.end].iter().filter(|b| b.samples == 1).count() as f64;
-        for (at, _) in list[from..part.end].iter().enumerate().filter(|(_, b)| b.samples == 1) {
-            unseen[from + at] = part.unseen.value / singles;
-        }
-        from = part.end;
-    }
     let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
-    let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(parts, 1.0, list.len() as u64) };
-    let mut curve = Curve {
-        inside: inside.to_vec(),
-        strata: Vec::new(),
-        sample,
-        period,
-        longest: f64::from(longest) * period,
-        growth: growth_at_end(inside),
-        at_sample: 0.0,
-        bounds: (whole.lo / whole.value.max(1e-300), whole.hi / whole.value.max(1e-300)),
-    };
+    let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(parts, 1.0, list.len() as f64) };
+    let mut curve =
+        Curve { inside: inside.to_vec(), sample, period, longest: f64::from(longest) * period, growth: growth_at_end(inside), ..Curve::default() };
     let mut from = 0;
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, &ends) {
@@ -222,43 +301,89 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;
     }
+    // Windows of so many samples, of all threads.
+    let windows: Vec<f64> = (0..LEVELS).map(|e| lengths.iter().map(|l| l.checked_shr(e as u32).unwrap_or(0)).sum::<u32>().into()).collect();
+    let levels = windows.iter().take_while(|&&w| w > 0.0).count();
+    // By level: the footprint, and the squares of what its ends are away from it.
+    let mut sums = vec![[0.0f64; 3]; levels];
+    let mut met = 0.0;
     let mut once = Once::new(lengths);
+    let mut places: Vec<(u32, u32)> = Vec::new();
     for group in groups {
         let mut touched: Vec<u64> = Vec::new();
         let mut sightings = 0u64;
+        let mut together = Together::new();
         once.begin();
         for &at in &group {
-            for place in blocks.samples(at as usize).iter().filter_map(|&s| order.get(s)) {
-                sightings += 1;
-                if once.is_new(place) {
-                    touched.push(u64::from(place.0) << 32 | u64::from(place.1));
-                }
+            places.clear();
+            places.extend(blocks.samples(at as usize).iter().filter_map(|&s| order.get(s)));
+            if !places.is_sorted() {
+                places.sort_unstable();
             }
+            sightings += places.len() as u64;
+            touched.extend(places.iter().filter(|p| once.is_new(**p)).map(|p| u64::from(p.0) << 32 | u64::from(p.1)));
+            together.add(&places, lengths);
         }
-        let sightings = sightings as f64;
         touched.sort_unstable();
-        let per_sample = sightings * scale / touched.len().max(1) as f64;
+        let per_sample = sightings as f64 / touched.len().max(1) as f64;
+        let irregular = group.iter().filter(|&&at| list[at as usize].irregular).count() as f64 / group.len() as f64;
+        let varies = changes(&touched, lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
+        let mut nearby = per_sample;
+        let counts = together.levels().zip(&windows).zip(&mut sums).enumerate();
         // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
-        let mut windows: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
-        let active = (0..32).map(|e| 1u32 << e).take_while(|&m| m <= longest).map(|m| {
-            if m > 1 {
-                windows.iter_mut().for_each(|w| w.1 /= 2);
-                windows.dedup();
+        let mut active = Vec::with_capacity(levels);
+        let mut starts: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
+        for (level, (([seen, singles, pairs], &windows), sum)) in counts {
+            if level > 0 {
+                starts.iter_mut().for_each(|w| w.1 /= 2);
+                starts.dedup();
             }
             // A last, incomplete one does not count.
-            let all: u32 = lengths.iter().map(|l| l / m).sum();
-            let count = windows.iter().filter(|w| w.1 < lengths[w.0 as usize] / m).count();
-            count as f64 / f64::from(all.max(1))
-        });
-        curve.strata.push(Stratum {
-            whole: (group.len() as f64 + group.iter().map(|&at| unseen[at as usize]).sum::<f64>()) * scale,
-            per_sample,
-            irregular: group.iter().filter(|&&at| list[at as usize].irregular).count() as f64 / group.len() as f64,
-            active: active.collect(),
-        });
+            let count = starts.iter().filter(|w| w.1 < lengths[w.0 as usize] >> level).count();
+            active.push(count as f64 / windows);
+            let here = Design { samples: 1 << level, ..design.marked() };
+            let unseen = if level == 0 { Estimate::exact(0.0) } else { Tally::pooled(singles, pairs, per_sample, irregular, here).unseen(here) };
+            let footprint = (seen + unseen.value) * scale / windows;
+            let by_time = footprint * footprint * varies;
+            sum[0] += footprint;
+            sum[1] += ((unseen.value - unseen.lo) * scale / windows).powi(2) + Z * Z * by_time;
+            sum[2] += ((unseen.hi - unseen.value) * scale / windows).powi(2) + Z * Z * by_time;
+            if level == 0 {
+                met += by_time;
+            }
+            if level == 1 && count > 0 {
+                nearby = (seen + unseen.value) * scale / count as f64;
+            }
+        }
+        curve.strata.push(Stratum { nearby, per_sample: per_sample * scale, irregular, active });
     }
-    curve.at_sample = curve.model(sample, 1.0);
+    curve.far = sums.iter().enumerate().skip(1).map(|(level, &[value, below, above])| {
+        let estimate = Estimate { value, lo: (value - below.sqrt()).max(0.0), hi: value + above.sqrt() };
+        ((1u64 << level) as f64 * period, estimate)
+    }).collect();
+    // The whole run, if it is one thread's.
+    if lengths.iter().filter(|&&l| l > 0).count() == 1 {
+        curve.far.retain(|f| f.0 < curve.longest * (1.0 - 1e-9));
+        let of = |value: f64| value * scale;
+        curve.far.push((curve.longest, Estimate { value: of(whole.value), lo: of(whole.lo), hi: of(whole.hi) }));
+    }
+    // Longer windows touch no less, and more is known of them: samples of one lap of a loop never meet, which makes windows of few laps look larger than they are.
+    for at in (1..curve.far.len()).rev() {
+        let longer = curve.far[at].1;
+        let here = &mut curve.far[at - 1].1;
+        *here = Estimate { value: here.value.min(longer.value), lo: here.lo.min(longer.lo), hi: here.hi.min(longer.hi) };
+    }
+    curve.at_sample = curve.model(sample);
+    curve.met = met.sqrt() / sums.first().map_or(1.0, |s| s[0]).max(1e-300);
     curve
+}
+
+/// How often a thread's next sample differs from the one before in whether it is among those that are `touched` (sorted; thread above, number below).
+fn changes(touched: &[u64], lengths: &[u32]) -> f64 {
+    let is = |i: Option<usize>, wanted: u64| i.and_then(|i| touched.get(i)) == Some(&wanted);
+    let begins = |(at, &t): (usize, &u64)| u32::from(t as u32 > 0 && !is(at.checked_sub(1), t.wrapping_sub(1)));
+    let ends = |(at, &t): (usize, &u64)| u32::from((t as u32) + 1 < lengths[(t >> 32) as usize] && !is(Some(at + 1), t + 1));
+    touched.iter().enumerate().map(|p| begins(p) + ends(p)).sum::<u32>().into()
 }
 
 /// Which samples have been met since the last [`Once::begin`].
@@ -313,6 +438,52 @@ mod tests {
         windows.iter().sum::<f64>() / windows.len() as f64
     }
 
+    /// A phase that two samples have met may have been half or twice as long; one that took half of the run is known.
+    #[test]
+    fn what_few_samples_have_met_is_vague() {
+        for (length, vague) in [(16_384u64, true), (524_288, false)] {
+            let run: Vec<u64> = (0..1u64 << 20).map(|i| if i < length { 1 << 40 | i * 8 } else { i % 512 * 64 }).collect();
+            let (mut incidence, mut order) = (Incidence::default(), Order::default());
+            for (sample, part) in run.chunks_exact(8192).enumerate() {
+                let group: Vec<u32> = part[3000..3512].iter().map(|a| 1 + (a >> 40) as u32).collect();
+                incidence.add(&Rows { address: &part[3000..3512], size: &[8; 512], group: &group, implied: &[0; 512] }, 0, sample as u32);
+                order.add(sample as u32, 0);
+            }
+            let blocks = Blocks::new(&Incidence::fold(vec![incidence]), 0, |group| group == 2);
+            let curve = curve(&[], &blocks, &order, (512.0, 8192.0), 0, Design::new(16.0, 128), 1.0);
+            for level in [10, 13, 15] {
+                let found = curve.at((1u64 << level) as f64).unwrap().footprint;
+                assert_eq!(found.vague(), vague, "{length} loads, windows of 2^{level}: {found:?}");
+            }
+        }
+    }
+
+    /// Counts by level agree with counting each window by itself.
+    #[test]
+    fn blocks_in_windows_of_samples_agree_with_their_definition() {
+        let mut state = 11u64;
+        let mut random = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % n) as u32
+        };
+        for _ in 0..200 {
+            let lengths = [1 + random(40), 1 + random(9)];
+            let mut places: Vec<(u32, u32)> = (0..random(30)).map(|_| random(2)).collect::<Vec<u32>>().into_iter().map(|t| (t, random(lengths[t as usize].into()))).collect();
+            places.sort_unstable();
+            places.dedup();
+            let mut together = Together::new();
+            together.add(&places, &lengths);
+            for (level, found) in together.levels().enumerate().take(8) {
+                let mut windows: HashMap<(u32, u32), u32> = HashMap::new();
+                for place in places.iter().filter(|p| p.1 >> level < lengths[p.0 as usize] >> level) {
+                    *windows.entry((place.0, place.1 >> level)).or_default() += 1;
+                }
+                let of = |n: u32| windows.values().filter(|&&w| w == n).count() as f64;
+                assert_eq!(found, [windows.len() as f64, of(1), of(2)], "level {level}: {places:?} of {lengths:?}");
+            }
+        }
+    }
+
     #[test]
     fn footprints_of_windows_longer_than_a_sample_are_near_the_truth() {
         let mut state = 3u64;
@@ -321,7 +492,7 @@ mod tests {
             (state >> 33) % n
         };
         let length = 1u64 << 20;
-        for kind in 0..5 {
+        for kind in 0..6 {
             let run: Vec<u64> = (0..length)
                 .map(|i| match kind {
                     0 => i * 8,
@@ -329,6 +500,8 @@ mod tests {
                     2 => if i % 2 == 0 { i % 50_000 * 8 } else { 1 << 40 | (random(20_000) * 8) },
                     // A table that is made once, and a part of it that is used ever after.
                     4 => if i < 16_384 { i * 8 } else { i % 512 * 64 },
+                    // Blocks of 2,000 addresses, each used twenty times and then left: what the whole run tells of growth is not true of any part of it.
+                    5 => (i / 40_000 * 2_000 + i % 2_000) * 8,
                     // Two phases.
                     _ => if i < length / 2 { i % 10_000 * 8 } else { 1 << 40 | (random(5_000) * 8) },
                 })

@@ -1,6 +1,6 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
-use super::footprint::{Stratum, strata, together};
+use super::footprint::{Stratum, base, strata, together};
 use super::{Block, Design, Estimate};
 use crate::incidence::{Incidence, Mark};
 use crate::mix::Mixed;
@@ -245,7 +245,7 @@ impl Blocks {
 
     /// Their strata, divided once. All calls are for samples taken alike.
     pub(super) fn strata(&self, design: Design) -> &[Stratum] {
-        self.strata.get_or_init(|| strata(&self.blocks, design))
+        self.strata.get_or_init(|| strata(&self.blocks, design.marked()))
     }
 
     /// As [`super::footprint()`].
@@ -253,7 +253,7 @@ impl Blocks {
         if design.complete() || self.blocks.is_empty() {
             return Estimate::exact(observed as f64);
         }
-        together(self.strata(design), scale, observed)
+        together(self.strata(design), scale, base(&self.blocks, design, scale, observed)).at_least(observed as f64)
     }
 
     /// Samples of block `at`, ascending.

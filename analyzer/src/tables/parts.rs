@@ -19,19 +19,20 @@ pub(super) fn growth(rows: &[GrowthRow], inter: Option<&InterSample>, style: Sty
     if rows.is_empty() {
         return;
     }
-    heading(out, "Footprint against window size, whole run (~ estimated; bar: ΔF, new addresses per load)");
+    heading(out, "Footprint against window size, whole run (~ estimated, ? undersampled; bar: ΔF, new addresses per load)");
     let mut t = table(style, &["W", "F", "from", "to", "F_str", "F_irr", "pages", "ΔF", ""], 0);
     let growth = |r: &GrowthRow| r.footprint.map(|f| f / r.size as f64);
     let most = rows.iter().filter_map(growth).fold(0.0, f64::max);
+    let marked = |value: Option<f64>, undersampled: bool| format!("{}{}", number(value), if undersampled { "?" } else { "" });
     for r in rows {
         let mut cells = row(
             vec![
                 format!("{}{}", if r.measured { "" } else { "~" }, if r.size < 1 << 20 { r.size.to_string() } else { count(r.size) }),
-                number(r.footprint),
+                marked(r.footprint, r.footprint_undersampled),
                 number(r.footprint_lo),
                 number(r.footprint_hi),
-                number(r.strided),
-                number(r.irregular),
+                marked(r.strided, r.strided_undersampled),
+                marked(r.irregular, r.irregular_undersampled),
                 number(r.pages),
                 number(growth(r)),
             ],
