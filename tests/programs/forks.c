@@ -1,4 +1,4 @@
-/* fork, fork and exec of itself, vfork and exec, posix_spawn, and a child that is killed. */
+/* fork, fork and exec of itself, vfork and exec, posix_spawn, a child that is killed, and one of vfork that drops its parent's handlers. */
 #define _GNU_SOURCE
 #include "mix.h"
 #include <signal.h>
@@ -14,6 +14,12 @@ __attribute__((noinline)) static int work(int seed) {
     for (int i = 0; i < 100; i++)
         s = s * 31 + data[(i * 7 + seed) % 100];
     return s & 0x7f;
+}
+
+static volatile sig_atomic_t seen;
+
+static void handler(int signal) {
+    seen += signal;
 }
 
 static int wait_for(pid_t pid) {
@@ -59,6 +65,17 @@ int main(int argc, char **argv) {
     if (pid == 0)
         _exit(work(3));
     mix((uint64_t)wait_for(pid));
+    // The child's handlers are its own, though its memory is not.
+    signal(SIGUSR1, handler);
+    pid = vfork();
+    if (pid == 0) {
+        struct sigaction now;
+        signal(SIGUSR1, SIG_DFL);
+        _exit(sigaction(SIGUSR1, 0, &now) == 0 && now.sa_handler == SIG_DFL ? 0 : 1);
+    }
+    mix((uint64_t)wait_for(pid));
+    raise(SIGUSR1);
+    mix((uint64_t)seen);
     mix((uint64_t)work(9));
     report("forks");
     return 0;

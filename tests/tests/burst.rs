@@ -153,6 +153,7 @@ fn programs_do_not_notice() {
         ("backtraces", &[&[]]),
         ("bits", &[&[]]),
         ("calls", &[&[]]),
+        ("descriptors", &[&[]]),
         ("faults", &[&[]]),
         ("forks", &[&[]]),
         ("forms", &[&[]]),

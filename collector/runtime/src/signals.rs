@@ -134,6 +134,9 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
         return -EINVAL;
     }
     let s = signal as usize;
+    if thread::borrows_memory() && new.is_none_or(|n| matches!(n.handler, SIG_DFL | SIG_IGN)) {
+        return change_of_borrower(s, new, old);
+    }
     thread::exclusively(&LOCK, || {
         let bit = 1u64 << (s - 1);
         // SAFETY: the table is changed under the lock; handlers read it under the lock as well.
@@ -164,6 +167,29 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
             0
         }
     })
+}
+
+/// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.
+fn change_of_borrower(s: usize, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
+    let ours = s == SIGSEGV || s == trigger::signal();
+    let mut before = KernelAction::default();
+    // SAFETY: no handler of the program is installed; the table is read under the lock.
+    unsafe {
+        if let Some(new) = new.filter(|_| !ours) {
+            let real = KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*new };
+            let r = sys::sigaction(s, Some(&real), Some(&mut before));
+            if r < 0 {
+                return r;
+            }
+        } else {
+            sys::sigaction(s, None, Some(&mut before));
+        }
+        if let Some(old) = old {
+            let wrapped = ours || before.handler == on_signal as *const () as usize;
+            *old = if wrapped { thread::exclusively(&LOCK, || (&raw const ACTIONS[s]).read()) } else { before };
+        }
+    }
+    0
 }
 
 /// The system call. Returns 0 or −errno.
@@ -313,7 +339,7 @@ fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
                 if private.trigger_blocked {
                     *old |= trigger::bit();
                 }
-                if let Some(set) = set {
+                if let Some(set) = set.filter(|_| !thread::borrows_memory()) {
                     let change = |was: bool, asked: bool| match how {
                         0 => was || asked,
                         1 => was && !asked,

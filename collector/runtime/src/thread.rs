@@ -182,6 +182,12 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
+/// Whether the caller is the child of a `vfork`: its memory is its parent's, its signal handlers and mask are its own.
+pub fn borrows_memory() -> bool {
+    let gs = sys::gs();
+    ring_at(gs).is_some_and(|ring| gs != ring.address) && sys::getpid() != OWNER.load(Ordering::Relaxed)
+}
+
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
 /// parent's, which is not mapped here. Returns whether that was so.
 pub fn adopt_after_fork(ring: Ring) -> bool {

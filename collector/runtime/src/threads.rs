@@ -242,6 +242,10 @@ pub unsafe extern "C" fn fork() -> i32 {
     if child == 0 {
         crate::heap::forked();
     }
+    if child == 0 {
+        // Of a thread without a ring: this is no child of `vfork`.
+        thread::forget_parents(sys::gs());
+    }
     if child == 0
         && crate::trigger::signal() != 0
         && let Some(ring) = thread::current()

@@ -172,31 +172,17 @@ fn event(header: &Header) -> Option<Trigger> {
 pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     const PERF_EVENT_OPEN: usize = 298;
     const FCNTL: usize = 72;
-    const GETRLIMIT: usize = 97;
-    const RLIMIT_NOFILE: usize = 7;
     const CLOEXEC: usize = 8;
     const F_SETFL: usize = 4;
     const F_SETSIG: usize = 10;
     const F_SETOWN_EX: usize = 15;
-    const F_DUPFD_CLOEXEC: usize = 1030;
     const O_ASYNC_NONBLOCK: usize = 0o20000 | 0o4000;
     // SAFETY: the attributes live across the call.
     let fd = unsafe { sys::call(PERF_EVENT_OPEN, attributes.as_ptr() as usize, 0, usize::MAX, usize::MAX, CLOEXEC, 0) };
     if fd < 0 {
         return None;
     }
-    // Away from the numbers that the program sees, and no more than a quarter of what it may have.
-    let mut limit = [0u64; 2];
-    // SAFETY: the limits live across the call.
-    unsafe { sys::call(GETRLIMIT, RLIMIT_NOFILE, limit.as_mut_ptr() as usize, 0, 0, 0, 0) };
-    let least = (limit[0] - limit[0] / 4).min(1 << 20) as usize;
-    // SAFETY: integers only.
-    let high = unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
-    sys::close(fd);
-    if high < 0 {
-        return None;
-    }
-    let fd = high;
+    let fd = out_of_sight(fd)?;
     // F_OWNER_TID.
     let owner = [0u32, sys::gettid()];
     // SAFETY: the owner lives across the call.
@@ -210,6 +196,43 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
         return None;
     }
     Some(fd)
+}
+
+/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is raised for that moment, or, where that is as high as the hard
+/// one, a high number below it. `None`, and the descriptor closed, if there is none.
+fn out_of_sight(fd: isize) -> Option<isize> {
+    const FCNTL: usize = 72;
+    const PRLIMIT64: usize = 302;
+    const RLIMIT_NOFILE: usize = 7;
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    // Sets the limits if there are new ones; returns those before.
+    let limits = |new: Option<&[u64; 2]>| {
+        let mut old = [0u64; 2];
+        let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
+        // SAFETY: both pairs live across the call.
+        let done = unsafe { sys::call(PRLIMIT64, 0, RLIMIT_NOFILE, new, old.as_mut_ptr() as usize, 0, 0) };
+        (done == 0).then_some(old)
+    };
+    // SAFETY: integers only.
+    let copy = |least: usize| unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
+    let before = limits(None).unwrap_or_default();
+    let mut high = -1;
+    if before[0] < before[1]
+        && let raised = [before[1], before[1]]
+        && let Some(before) = limits(Some(&raised))
+    {
+        high = copy(before[0] as usize);
+        // Another thread may have set limits in the meantime: its own ones stay.
+        if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
+            limits(Some(&now));
+        }
+    }
+    if high < 0 {
+        // No more than a quarter of what it may have.
+        high = copy((before[0] - before[0] / 4).min(1 << 20) as usize);
+    }
+    sys::close(fd);
+    (high >= 0).then_some(high)
 }
 
 /// Marks the signals of [`timer`].

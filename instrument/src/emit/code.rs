@@ -175,10 +175,17 @@ impl Emitter<'_> {
         }
     }
 
+    /// Whether a call returns to this instruction in a translated clone: it looks the address up in the address map, which has only what
+    /// the clone has.
+    fn is_returned_to(&self, id: InsnId) -> bool {
+        let before = (id.0 as usize).checked_sub(1).map(|i| &self.function.insns[i]);
+        self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
+    }
+
     fn instruction(&mut self, id: InsnId) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
-        if is_nop(inst) {
+        if is_nop(inst) && !self.is_returned_to(id) {
             self.sink.skip(insn.len.into());
             return Ok(());
         }

@@ -434,6 +434,22 @@ fn translated_calls_push_the_original_return_address() {
     assert_eq!(walk(&e)[1], (call, STATE_PUSHED, false));
 }
 
+/// Code without optimisation has a no-operation behind each last call of a function.
+#[test]
+fn calls_return_to_no_operations() {
+    // call +0x100; nop; call *rax; nopw 0(%rax,%rax); nop; ret
+    let (f, bytes) = function(&[&[0xe8, 0, 1, 0, 0, 0x90, 0xff, 0xd0, 0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x90, 0xc3]], RegSet::EMPTY);
+    for translated in [false, true] {
+        let emitted = emit(&f, &bytes, FLAVOUR_SOFT, false, translated).unwrap();
+        let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
+        let map = crate::annotate::address_map(std::slice::from_ref(&emitted), &placed);
+        let map = AddrMap::new(&map).unwrap();
+        for (at, there) in [(0, true), (5, translated), (6, true), (8, translated), (14, false), (15, true)] {
+            assert_eq!(map.at_original(START + at).is_some(), there, "+{at}, translated: {translated}");
+        }
+    }
+}
+
 #[test]
 fn translated_indirect_transfers_hand_their_target_over() {
     let cases: [(&[u8], &str, bool); 6] = [
