@@ -221,7 +221,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         && let raised = [before[1], before[1]]
         && let Some(before) = limits(Some(&raised))
     {
-        high = copy(before[0] as usize);
+        // Not the very next number: a limit may be lowered to what was open before. (The kernel's table grows with the number.)
+        high = copy(before[0].max((before[1] - before[1] / 4).min(1 << 14)) as usize);
         // Another thread may have set limits in the meantime: its own ones stay.
         if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
             limits(Some(&now));
