@@ -1,4 +1,4 @@
-/* Which descriptors are open, as far as the soft limit reaches, in threads and in a child: what a program sees that closes or hands on
+/* Which descriptors are open, as far as the soft limit reaches, before and after threads and in a child: what a program sees that closes or hands on
  * all that it has. It lowers its limit and starts itself again first, so that there is room between the limits. */
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,14 +24,11 @@ static void work(void) {
     } while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 30);
 }
 
-/* Those that are open at two looks: an event has the lowest free number for some microseconds before it gets its own. */
+/* While there are no other threads: an event has the lowest free number for a moment before it gets its own. */
 static void list(const char *who) {
-    char line[1024] = "", open[LIMIT];
+    char line[1024] = "";
     for (int fd = 0; fd < LIMIT; fd++)
-        open[fd] = fcntl(fd, F_GETFD) != -1;
-    usleep(3000);
-    for (int fd = 0; fd < LIMIT; fd++)
-        if (open[fd] && fcntl(fd, F_GETFD) != -1)
+        if (fcntl(fd, F_GETFD) != -1)
             sprintf(line + strlen(line), " %d", fd);
     printf("%s:%s\n", who, line);
     fflush(stdout);
@@ -60,9 +57,9 @@ int main(int argc, char **argv) {
         if (pthread_create(&threads[i], NULL, thread, NULL))
             return 6;
     work();
-    list("with threads");
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
+    list("after threads");
     for (int i = 0; i < 10; i++)
         printf("opened %d\n", open("/dev/null", O_RDONLY));
     fflush(stdout);
