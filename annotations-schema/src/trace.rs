@@ -103,6 +103,8 @@ pub struct Manifest {
     pub window: u64,
     /// `burst`: triggers asked for per second of a thread's CPU time; else 0.
     pub rate: f64,
+    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if unknown.
+    pub trigger_ns: u64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
     /// `partial` (something is missing; see `problems`).
     pub state: String,
@@ -205,7 +207,8 @@ pub struct Totals {
     /// Samples (windows).
     pub samples: u64,
     /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code, `busy` (a window was open, or the
-    /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger.
+    /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger;
+    /// `slowed` times a thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
     /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
     pub truncated_windows: std::collections::BTreeMap<String, u64>,

@@ -184,6 +184,9 @@ pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<O
     done
 }
 
+/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
+const MOST_TOLL: f64 = 0.9;
+
 /// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
 /// instrumented code.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
@@ -203,9 +206,10 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
         return None;
     }
     let asked = 1e9 / manifest.rate;
-    // A timer comes with the system's tick at most.
-    let period = if manifest.trigger.contains("timer") { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
-    Some(PerWindow::Time(period * each))
+    // A timer comes with the system's tick at most; and triggers that left the program no time were made fewer.
+    let period = if manifest.trigger.contains("timer") || count("slowed") > 0.0 { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
+    let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
+    Some(PerWindow::Time { ns: period * each, toll })
 }
 
 /// The sidecars of the manifest's modules by identity.

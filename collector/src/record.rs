@@ -15,7 +15,7 @@ use crate::probe;
 use crate::shared;
 use crate::summary;
 use crate::ticker::Ticker;
-use crate::trigger::Trigger;
+use crate::trigger;
 use crate::watch;
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::addrmap::AddrMap;
@@ -117,11 +117,12 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     }
     let (mode, mode_name) = driver_mode(asked);
     let triggers = trigger_of(cli, asked)?;
+    say_if_slower(cli, triggers.as_ref());
     let mut options = RunOptions {
         mode,
         period: if asked == Mode::Ring { cli.records() } else { 0 },
         window: if matches!(asked, Mode::Ring | Mode::Burst) { cli.window } else { 0 },
-        trigger: triggers.as_ref().map(|t| t.0),
+        trigger: triggers.as_ref().map(|t| t.trigger),
         signal: cli.signal,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
@@ -142,9 +143,9 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
 }
 
 /// What begins windows, and why; for `burst` alone.
-fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<(Trigger, String)>, Failure> {
+fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure> {
     if mode == Mode::Burst {
-        return crate::trigger::choose(&cli.triggers(), crate::trigger::find).map(Some).map_err(Failure::own);
+        return trigger::choose_here(&cli.triggers(), cli.signal).map(Some).map_err(Failure::own);
     }
     let given = [(cli.trigger.is_some(), "--trigger"), (cli.loads_event.is_some(), "--loads-event")];
     match given.into_iter().find(|g| g.0) {
@@ -153,13 +154,22 @@ fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<(Trigger, String)>, Failur
     }
 }
 
-fn with_trigger(manifest: Manifest, (trigger, why): (Trigger, String)) -> Manifest {
+/// (In JSON the manifest says it.)
+fn say_if_slower(cli: &Cli, chosen: Option<&trigger::Chosen>) {
+    if let (Some(slower), Format::Text) = (chosen.and_then(|c| c.slower.as_ref()), cli.format) {
+        eprintln!("mgz-record: windows begin {slower}");
+    }
+}
+
+fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
+    let trigger::Chosen { trigger, why, slower, toll } = chosen;
     let by_loads = trigger.by_loads();
     Manifest {
         rate: trigger.rate(),
+        trigger_ns: toll,
         period: if by_loads { trigger.period } else { 0 },
         trigger: if by_loads { trigger.source() } else { manifest.trigger },
-        trigger_why: why,
+        trigger_why: slower.into_iter().fold(why, |why, slower| format!("{why}; {slower}")),
         ..manifest
     }
 }
@@ -169,13 +179,14 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     if cli.mode.is_some_and(|mode| mode != Mode::Burst) {
         return Err(Failure::own("--attach records bursts (--mode burst): for the other modes a program must be recorded from its start"));
     }
-    let (trigger, trigger_why) = crate::trigger::choose(&cli.triggers(), crate::trigger::find).map_err(Failure::own)?;
+    let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
+    say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
         mode: driver::Mode::Burst,
         period: 0,
         window: cli.window,
-        trigger: Some(trigger),
+        trigger: Some(chosen.trigger),
         signal: cli.signal,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
@@ -187,7 +198,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest { backend_why: why, ..manifest::begin(candidate.command(), "burst", 0, options.window) };
-    let manifest = with_trigger(manifest, (trigger, trigger_why));
+    let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
     into_trace(cli, manifest, &instrumented, |on_event| driver::run_attached(&options, candidate, on_event))
 }
@@ -232,6 +243,9 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
         Format::Text => {
             for problem in &manifest.problems {
                 text.push_str(&format!("mgz-record: {problem}\n"));
+            }
+            if let Some(times) = manifest.totals.triggers.get("slowed") {
+                text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
             }
             text.push_str(&summary::text(manifest, &shown));
         }

@@ -6,6 +6,7 @@
 use crate::shared::CPU_TIME;
 use crate::watch::counters::{self, Found};
 use crate::watch::events::{self, Counter};
+use crate::watch::toll;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,6 +51,17 @@ impl Trigger {
     /// Nanoseconds from one to the next, at least.
     pub fn least_ns(&self) -> u64 {
         if self.by_loads() { self.period / LOADS_PER_NS } else { self.period }
+    }
+
+    /// The same, but no more often than a thread can stand where a signal takes it `toll` nanoseconds: what comes before the one before is over leaves no time to the program.
+    /// With a sentence for the user if that is not what was asked for.
+    pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
+        if self.by_loads() || self.period >= toll {
+            return (self, None);
+        }
+        let slower = Trigger { period: toll, ..self };
+        let why = format!("{:.0} times a second instead of {:.0}, since a signal takes {:.0} us on this machine", slower.rate(), self.rate(), toll as f64 / 1e3);
+        (slower, Some(why))
     }
 
     /// For the manifest, if triggers come by loads.
@@ -119,6 +131,27 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
         None if loads || asked.period.is_some() => Err(format!("{}; let CPU time begin windows (--rate), or record with --mode ring, which counts records", found.why)),
         None => Ok((by_time(), found.why)),
     }
+}
+
+/// What begins the windows of a recording.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// It.
+    pub trigger: Trigger,
+    /// Why, for the manifest.
+    pub why: String,
+    /// A sentence for the user if it comes more seldom than was asked for.
+    pub slower: Option<String>,
+    /// What one costs a thread by itself, nanoseconds; 0 if unknown.
+    pub toll: u64,
+}
+
+/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
+pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
+    let (trigger, why) = choose(asked, find)?;
+    let toll = if trigger.by_loads() { 0 } else { toll::toll(signal as i32).unwrap_or(0) };
+    let (trigger, slower) = trigger.bearable(toll);
+    Ok(Chosen { trigger, why, slower, toll })
 }
 
 /// What counts loads here, and does so in earnest.
@@ -207,6 +240,17 @@ mod tests {
         }
         assert_eq!((loads(LOADS).rate(), Trigger::time(250.0).rate()), (0.0, 250.0));
         assert!(loads(LOADS).by_loads() && !Trigger::time(1.0).by_loads());
+    }
+
+    #[test]
+    fn no_more_signals_than_a_thread_can_stand() {
+        assert_eq!(Trigger::time(1000.0).bearable(45_000), (Trigger::time(1000.0), None));
+        assert_eq!(Trigger::time(1000.0).bearable(0), (Trigger::time(1000.0), None));
+        let few = Trigger { kind: 4, config: 1, period: 10 };
+        assert_eq!(few.bearable(45_000), (few, None));
+        let (slower, why) = Trigger::time(50_000.0).bearable(40_000);
+        assert_eq!(slower, Trigger::time(25_000.0));
+        assert!(why.is_some_and(|w| w.starts_with("25000 times a second instead of 50000")));
     }
 
     #[test]

@@ -231,6 +231,33 @@ fn triggers_between_a_table_and_its_jump() {
     assert!(whole * 10 >= count("windows") * 6, "{:?} {:?}", totals.triggers, totals.truncated_windows);
 }
 
+/// Where the queue of signals is full the kernel sends another one, whose default is death: programs died so, those of any other process of the
+/// same user could fill it.
+#[test]
+fn no_room_in_the_queue_of_signals() {
+    use std::os::unix::process::CommandExt;
+    let dir = tempfile::tempdir().unwrap();
+    for (name, room) in [("dispatch", 0), ("alarms", 0), ("dispatch", 2)] {
+        let app = app(name, PLAIN, dir.path()).unwrap();
+        let limited = |command: &mut Command| {
+            // SAFETY: a system call on a structure of its own.
+            unsafe {
+                command.pre_exec(move || {
+                    let limit = libc::rlimit { rlim_cur: room, rlim_max: room };
+                    if libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+                })
+            };
+            tools::run(command, LIMIT).unwrap()
+        };
+        let expected = limited(&mut Command::new(&app.original));
+        let trace = dir.path().join("trace");
+        let got = limited(&mut record_command(&["--mode", "burst", "--rate", "5000", "--window", "16", "--force"], &trace, &app.path, &[]));
+        same_result(name, &expected, &got).unwrap();
+        let totals = rows::read(&trace).unwrap().manifest.totals;
+        assert!(totals.triggers["windows"] > 5, "{name}: {:?}", totals.triggers);
+    }
+}
+
 /// Functions of an executable by symbol: name, first and last address.
 fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     let listed = tools::succeed(Command::new("nm").arg("-S").arg(program), LIMIT).unwrap();

@@ -120,10 +120,12 @@ pub mod count {
     pub const THREADS_WITHOUT_TRIGGER: usize = 11;
     /// Burst: signals for whose window there was no room, since the recorder was late.
     pub const TRIGGERS_NO_ROOM: usize = 12;
+    /// Burst: times that a thread's triggers were made half as many, since they left the program no time.
+    pub const TRIGGERS_SLOWED: usize = 13;
     /// Not a loss: the thread slot to try next.
     pub const NEXT_SLOT: usize = 15;
     /// Names for the manifest's `triggers`.
-    pub const TRIGGER_NAMES: [(usize, &str); 7] = [
+    pub const TRIGGER_NAMES: [(usize, &str); 8] = [
         (TRIGGERS, "came"),
         (WINDOWS, "windows"),
         (TRIGGERS_OUTSIDE, "outside"),
@@ -131,6 +133,7 @@ pub mod count {
         (TRIGGERS_NO_ROOM, "no_room"),
         (EMPTY_WINDOWS, "empty"),
         (THREADS_WITHOUT_TRIGGER, "threads_without"),
+        (TRIGGERS_SLOWED, "slowed"),
     ];
     /// Names for the manifest's `dropped`, by number.
     pub const NAMES: [&str; 6] =

@@ -112,6 +112,20 @@ fn wrapped(wanted: &KernelAction) -> KernelAction {
     KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
 }
 
+/// The kernel's action for a signal that the program does not handle.
+fn unhandled(signal: usize, wanted: &KernelAction) -> KernelAction {
+    if signal == trigger::SIGIO && wanted.handler == SIG_DFL && trigger::signal() != 0 {
+        return trigger_action();
+    }
+    KernelAction { flags: wanted.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*wanted }
+}
+
+/// Whether the program handles a signal, or waits for it.
+pub fn is_used(ring: Ring, signal: usize) -> bool {
+    // SAFETY: as in `segv`.
+    ring.private().trigger_blocked || unsafe { (&raw const ACTIONS[signal]).read() }.handler != SIG_DFL
+}
+
 /// Whether threads are moved into clones and back.
 fn burst() -> bool {
     process::header().is_some_and(|h| h.mode == MODE_BURST)
@@ -150,7 +164,7 @@ fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction
             }
             if let Some(new) = new {
                 let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
-                let real = if handled { wrapped(new) } else { KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*new } };
+                let real = if handled { wrapped(new) } else { unhandled(s, new) };
                 (&raw mut ACTIONS[s]).write(*new);
                 KNOWN |= bit;
                 if s != SIGSEGV && s != trigger::signal() {
@@ -860,20 +874,29 @@ unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Conte
     }
 }
 
-/// Installs the trigger's handler.
+fn trigger_action() -> KernelAction {
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
+    KernelAction { handler: on_trigger as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
+}
+
+/// Installs the trigger's handler, for what the kernel may send in its place as well, if the program does not use that.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
         return;
     }
-    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
-    let action = KernelAction { handler: on_trigger as *const () as usize, flags, restorer: restorer_address(), mask: !0 };
     // SAFETY: `on_trigger` is a signal handler; single-threaded.
     unsafe {
         let mut old = KernelAction::default();
-        sys::sigaction(signal, Some(&action), Some(&mut old));
+        sys::sigaction(signal, Some(&trigger_action()), Some(&mut old));
         (&raw mut ACTIONS[signal]).write(old);
         KNOWN |= trigger::bit();
+        sys::sigaction(trigger::SIGIO, None, Some(&mut old));
+        if old.handler == SIG_DFL {
+            sys::sigaction(trigger::SIGIO, Some(&trigger_action()), None);
+            (&raw mut ACTIONS[trigger::SIGIO]).write(old);
+            KNOWN |= 1 << (trigger::SIGIO - 1);
+        }
     }
     if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(trigger::bit())), thread::current()) {
         ring.private().trigger_blocked = old & trigger::bit() != 0;
@@ -943,6 +966,10 @@ unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Contex
         // The kernel has reset its own action; for SIGSEGV it kept ours.
         // SAFETY: under the lock.
         thread::exclusively(&LOCK, || unsafe { (&raw mut ACTIONS[s.min(64)]).write(KernelAction::default()) });
+        if s == trigger::SIGIO {
+            // SAFETY: `on_trigger` is a signal handler.
+            unsafe { sys::sigaction(s, Some(&unhandled(s, &KernelAction::default())), None) };
+        }
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN {
         // Changed by another thread since the kernel chose this handler.

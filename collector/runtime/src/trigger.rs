@@ -4,11 +4,16 @@
 //! code of its own: no system call is ever interrupted. Where the clock is refused, a POSIX timer on the thread's CPU
 //! clock does it, which the kernel looks at once per tick (250 Hz on most systems) and which may interrupt system calls that are at work;
 //! never one that sleeps. Periods are drawn anew all the time, so that samples do not march in step with the program.
+//!
+//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they would follow one another and leave the program none: their
+//! kind queues up, and where the queue is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead, whose
+//! default is death. So what has queued up is taken off the queue, triggers that find the thread where it was are made fewer ([`left_over`]),
+//! and such a SIGIO is a trigger like others (`signals`).
 
-use crate::context::{Context, Info};
+use crate::context::{Context, Info, RIP};
 use crate::process;
 use crate::shared::*;
-use crate::sys;
+use crate::{clock, signals, sys};
 use crate::thread::Ring;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,10 +29,25 @@ pub struct Trigger {
     left: u32,
     /// The thread.
     tid: u32,
+    /// Signals in a row that found the thread no further.
+    in_a_row: u16,
+    /// Log2 of what the period is longer than asked.
+    slower: u8,
+    /// Renewals of the period since it was last changed, without such signals.
+    calm: u8,
+    /// Where the last signal found the thread.
+    seen: u64,
 }
 
 /// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
 const SAME: u32 = 8;
+
+/// So many signals in a row that find the thread no further are a sign that they leave it no time.
+const STUCK: u16 = 16;
+/// The longest period, as a power of two of the asked one.
+const SLOWEST: u8 = 10;
+/// After so many renewals of the period without trouble, the next shorter one is tried.
+const CALM: u8 = 8;
 
 const IOC_PERIOD: usize = 0x4008_2404;
 const IOC_DISABLE: usize = 0x2401;
@@ -36,6 +56,9 @@ const IOC_DISABLE: usize = 0x2401;
 static READY: AtomicBool = AtomicBool::new(false);
 /// State of the generator of periods, shared by all threads: races only make it less regular.
 static RANDOM: AtomicU64 = AtomicU64::new(0x2545_f491_4f6c_dd1d);
+
+/// What the kernel sends where the queue of signals is full.
+pub const SIGIO: usize = 29;
 
 /// The signal, or 0 if this process is not sampled.
 pub fn signal() -> usize {
@@ -128,12 +151,9 @@ pub fn quiet(ring: Ring) -> bool {
     if ring.private().trigger.kind == 0 {
         return false;
     }
-    const SIGTIMEDWAIT: usize = 128;
     let old = sys::sigprocmask(0, Some(bit()));
     disarm(ring);
-    let (set, none) = (bit(), [0u64; 2]);
-    // SAFETY: set and time live across the call; nothing is asked back.
-    while unsafe { sys::call(SIGTIMEDWAIT, &raw const set as usize, 0, none.as_ptr() as usize, 8, 0, 0) } > 0 {}
+    while next_queued(None) {}
     if let Ok(old) = old {
         let _ = sys::sigprocmask(2, Some(old));
     }
@@ -165,7 +185,7 @@ fn event(header: &Header) -> Option<Trigger> {
     attributes[2] = period(header);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
-    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME, tid: sys::gettid() })
+    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME, tid: sys::gettid(), ..Trigger::default() })
 }
 
 /// Opens an event of the calling thread that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
@@ -258,7 +278,14 @@ fn timer(header: &Header) -> Option<Trigger> {
     let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: the times live across the call.
     unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
-    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 0, tid: sys::gettid() })
+    Some(Trigger { kind: TRIGGER_TIMER, handle: number, tid: sys::gettid(), ..Trigger::default() })
+}
+
+/// Whether it is the signal that the kernel sends when there is no room for the one that was asked for. (A program's own, which
+/// the same code marks, is seen by its own handler.)
+fn is_overflow(info: &Info) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    info.signal == SIGIO as i32 && info.code == SI_KERNEL
 }
 
 /// Whether a signal came from this thread's trigger or watchpoint.
@@ -269,7 +296,7 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
         return true;
     }
     match trigger.kind {
-        TRIGGER_EVENT => info.code > 0 && info.value as u32 as i32 == trigger.handle,
+        TRIGGER_EVENT => info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info)),
         TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
         // One that was still under way when its thread's trigger was given up.
         _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
@@ -290,15 +317,92 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     }
     let trigger = &mut ring.private().trigger;
     trigger.left = trigger.left.wrapping_sub(1);
-    let (kind, handle, over) = (trigger.kind, trigger.handle, trigger.left == 0);
-    if let (TRIGGER_EVENT, true, Some(header)) = (kind, over, process::header()) {
+    if trigger.left == 0 {
         trigger.left = SAME;
-        let next = period(header);
-        // SAFETY: the number lives across the call.
-        unsafe { sys::call(sys::nr::IOCTL, handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+        trigger.calm = trigger.calm.saturating_add(1);
+        if trigger.calm >= CALM {
+            (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
+        }
+        renew_period(*trigger);
     }
     // Last: the window's time begins.
-    crate::window::trigger(ring, context);
+    let outcome = crate::window::trigger(ring, context);
+    process::count(outcome, 1);
+    if outcome == count::WINDOWS {
+        ring.private().trigger.in_a_row = 0;
+    } else {
+        left_over(ring, context, outcome);
+    }
+}
+
+/// Draws a new period.
+fn renew_period(trigger: Trigger) {
+    if let (TRIGGER_EVENT, Some(header)) = (trigger.kind, process::header()) {
+        let next = period(header) << trigger.slower;
+        // SAFETY: the number lives across the call.
+        unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+    }
+}
+
+/// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
+fn left_over(ring: Ring, context: &Context, outcome: usize) {
+    if ring.private().trigger.kind != TRIGGER_EVENT {
+        return;
+    }
+    let in_time = take_queued(ring);
+    let trigger = &mut ring.private().trigger;
+    let here = context.registers[RIP];
+    let stuck = outcome == count::TRIGGERS_BUSY || here == trigger.seen;
+    trigger.seen = here;
+    trigger.in_a_row = if stuck { trigger.in_a_row + 1 } else { 0 };
+    if !in_time || trigger.in_a_row >= STUCK {
+        (trigger.in_a_row, trigger.calm) = (0, 0);
+        if trigger.slower < SLOWEST {
+            trigger.slower += 1;
+            process::count(count::TRIGGERS_SLOWED, 1);
+            renew_period(*trigger);
+        }
+    }
+}
+
+/// Takes queued signals of this thread's events off the queue, unless the program uses the signal as well: it would miss its own, or see them in another order.
+/// Returns false if that took so long that they come faster than a thread can take them.
+fn take_queued(ring: Ring) -> bool {
+    const RT_TGSIGQUEUEINFO: usize = 297;
+    /// Nanoseconds: hundreds are taken in that time.
+    const LONGEST: u64 = 200_000;
+    if signals::is_used(ring, signal()) {
+        return true;
+    }
+    let began = clock::ticks();
+    let mut info = [0u64; 16];
+    while next_queued(Some(&mut info)) {
+        // SAFETY: the kernel has filled it in; `Info` is its beginning.
+        let what = unsafe { &*info.as_ptr().cast::<Info>() };
+        if what.code > 0 && crate::pace::is_ours(ring, what.value as u32 as i32) {
+            crate::pace::give_up(ring);
+        } else if is_ours(ring, what) {
+            process::count(count::TRIGGERS, 1);
+            process::count(count::TRIGGERS_BUSY, 1);
+        } else {
+            // SAFETY: the structure lives across the call; a thread may send itself any.
+            unsafe { sys::call(RT_TGSIGQUEUEINFO, sys::getpid() as usize, sys::gettid() as usize, signal(), info.as_ptr() as usize, 0, 0) };
+            return true;
+        }
+        if clock::since(began) > LONGEST {
+            return false;
+        }
+    }
+    true
+}
+
+/// Takes one of the trigger's signals off the queue, if there is one. It must be blocked.
+fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
+    const SIGTIMEDWAIT: usize = 128;
+    let (set, none) = (bit(), [0u64; 2]);
+    let info = info.map_or(0, |i| i.as_mut_ptr() as usize);
+    // SAFETY: set, time and the structure, which has the kernel's 128 bytes, live across the call.
+    unsafe { sys::call(SIGTIMEDWAIT, &raw const set as usize, info, none.as_ptr() as usize, 8, 0, 0) > 0 }
 }
 
 /// Whether recording is over for good: then nothing shall interrupt the thread any more.

@@ -284,16 +284,16 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     stay < STAY
 }
 
-/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked.
-pub fn trigger(ring: Ring, context: &mut Context) {
-    let Some(header) = process::header() else { return };
+/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
+pub fn trigger(ring: Ring, context: &mut Context) -> usize {
+    let Some(header) = process::header() else { return count::TRIGGERS_BUSY };
     process::count(count::TRIGGERS, 1);
     if sys::gs() != ring.address || header.stop.load(Ordering::Relaxed) != 0 {
-        return process::count(count::TRIGGERS_BUSY, 1);
+        return count::TRIGGERS_BUSY;
     }
     let rip = context.registers[RIP];
     if modules::in_clone(rip) || hooks::interrupted(rip) {
-        return process::count(count::TRIGGERS_BUSY, 1);
+        return count::TRIGGERS_BUSY;
     }
     pace::give_up(ring);
     let window = ring.private().window;
@@ -301,17 +301,17 @@ pub fn trigger(ring: Ring, context: &mut Context) {
         if modules::enter(rip).is_some() {
             // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
             close(ring, Why::Callback, sys::now_ns());
-            return process::count(open(header, ring, context), 1);
+            return open(header, ring, context);
         }
         if clock::since(window.since) < STAY {
-            return process::count(count::TRIGGERS_BUSY, 1);
+            return count::TRIGGERS_BUSY;
         }
         close(ring, Why::Outside, sys::now_ns());
-        return process::count(count::TRIGGERS_OUTSIDE, 1);
+        return count::TRIGGERS_OUTSIDE;
     }
     if window.open {
         // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
         close(ring, Why::NoClone, sys::now_ns());
     }
-    process::count(open(header, ring, context), 1);
+    open(header, ring, context)
 }

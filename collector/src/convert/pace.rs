@@ -167,10 +167,18 @@ fn median(list: &mut [f64]) -> Option<f64> {
     (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// How many executed loads each load of a window stands for: a window stands for `ns` of its thread's time in instrumented code, of which it took some itself. `None` where its speed is not known.
-pub(super) fn stands_for(window: &Window, speed: Option<&Speed>, ns: f64) -> Option<f64> {
-    let elsewhere = (ns - window.end_ns.saturating_sub(window.begin_ns) as f64).max(ns / 2.0);
+/// How many executed loads each load of a window stands for: a window stands for `ns` of its thread's time in instrumented code, of which triggers took `toll` and it took
+/// some itself. `None` where its speed is not known.
+pub(super) fn stands_for(window: &Window, speed: Option<&Speed>, ns: f64, toll: f64) -> Option<f64> {
+    let own = ns - toll;
+    let elsewhere = (own - window.end_ns.saturating_sub(window.begin_ns) as f64).max(own / 2.0);
     Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
+}
+
+/// Relative error of an estimate from what triggers leave of the time: their cost is known to about a third.
+pub(super) fn toll_error(ns: f64, toll: f64) -> f64 {
+    const UNKNOWN: f64 = 0.33;
+    UNKNOWN * toll / (ns - toll).max(f64::MIN_POSITIVE)
 }
 
 /// Loads that were executed in instrumented code, estimated.
@@ -182,15 +190,15 @@ pub struct Executed {
     pub error: f64,
 }
 
-/// From windows, what each of their loads stands for, and their speeds. `None` where those are not known.
-pub(super) fn executed(windows: &[Window], stand_for: &[Option<f64>], speeds: &[Option<Speed>]) -> Option<Executed> {
+/// From windows, what each of their loads stands for, and their speeds; `error`: what comes on top of the speeds' errors. `None` where those are not known.
+pub(super) fn executed(windows: &[Window], stand_for: &[Option<f64>], speeds: &[Option<Speed>], error: f64) -> Option<Executed> {
     let (mut loads, mut errors) = (0.0, 0.0);
     for ((window, weight), speed) in windows.iter().zip(stand_for).zip(speeds) {
         let here = f64::from(window.loads) * (*weight)?;
         loads += here;
         errors += here * speed.as_ref()?.error;
     }
-    (loads > 0.0).then(|| Executed { loads, error: errors / loads })
+    (loads > 0.0).then(|| Executed { loads, error: errors / loads + error })
 }
 
 #[cfg(test)]
@@ -231,9 +239,13 @@ mod tests {
         assert!((1.3..1.7).contains(&lap.ns_per_load) && (1.8..2.4).contains(&lap.error) && lap.source == "lap", "{lap:?}");
         assert_eq!(speeds[16].unwrap().source, "others");
         // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million loads each.
-        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6)).collect();
-        let all = executed(&list[..9], &stand_for, &speeds).unwrap();
+        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0)).collect();
+        let all = executed(&list[..9], &stand_for, &speeds, 0.0).unwrap();
         assert!((0.95..1.25).contains(&(all.loads / 9e6)) && (first.error - all.error).abs() < 1e-9, "{all:?}");
+        // Triggers that take half of the time leave half of the loads, less surely so.
+        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 5e5)).collect();
+        let half = executed(&list[..9], &stand_for, &speeds, toll_error(1e6, 5e5)).unwrap();
+        assert!((0.49..0.51).contains(&(half.loads / all.loads)) && half.error > all.error + 0.3, "{half:?}");
     }
 
     #[test]
@@ -269,7 +281,7 @@ mod tests {
         // Without a near one its cost is not known.
         let found = speeds(&list);
         assert_eq!(found, [None, None]);
-        assert_eq!(executed(&list, &[None, None], &found), None);
-        assert_eq!(executed(&[], &[], &[]), None);
+        assert_eq!(executed(&list, &[None, None], &found, 0.0), None);
+        assert_eq!(executed(&[], &[], &[], 0.0), None);
     }
 }

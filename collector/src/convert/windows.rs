@@ -109,8 +109,13 @@ impl Collector {
 /// What a window stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PerWindow {
-    /// So much of its thread's time in instrumented code, nanoseconds.
-    Time(f64),
+    /// So much of its thread's time in instrumented code.
+    Time {
+        /// Nanoseconds.
+        ns: f64,
+        /// Of which the triggers themselves took so many.
+        toll: f64,
+    },
     /// So many loads.
     Loads {
         /// On average.
@@ -125,7 +130,7 @@ pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> 
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = pace::speeds(list);
     let stand_for: Vec<Option<f64>> = match each {
-        Some(PerWindow::Time(ns)) => list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns)).collect(),
+        Some(PerWindow::Time { ns, toll }) => list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns, toll)).collect(),
         Some(PerWindow::Loads { loads, .. }) => list.iter().map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0))).collect(),
         None => vec![None; list.len()],
     };
@@ -180,6 +185,7 @@ pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> 
     std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
     Ok(match each {
         Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then(|| Executed { loads: loads * list.len() as f64, error }),
-        _ => pace::executed(list, &stand_for, &speeds),
+        Some(PerWindow::Time { ns, toll }) => pace::executed(list, &stand_for, &speeds, pace::toll_error(ns, toll)),
+        None => None,
     })
 }

@@ -60,7 +60,7 @@ impl Trigger {
     }
 }
 
-fn counting(kind: u32, config: u64) -> Attr {
+pub(super) fn counting(kind: u32, config: u64) -> Attr {
     Attr { kind, size: ATTR_BYTES as u32, config, read_format: FORMAT_ID | FORMAT_GROUP, flags: flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV, ..Attr::default() }
 }
 
@@ -71,7 +71,7 @@ fn breakpoint(word: u64, bytes: u64) -> Attr {
     Attr { sample_period: 1, sample_type, sample_regs_user: REGISTERS, bp_type: READ_WRITE, config1: word, config2: bytes, flags: attr.flags | flag::DISABLED, ..attr }
 }
 
-fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), thread, -1, group, FLAG_FD_CLOEXEC) };
     if fd < 0 {
@@ -81,7 +81,7 @@ fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(super) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -284,7 +284,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Lets an event stop a thread.
-fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<()> {
+pub(super) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<()> {
     let owner = [0, thread];
     // SAFETY: the owner (F_OWNER_TID and the thread) lives across the call; the rest are integers.
     unsafe {
