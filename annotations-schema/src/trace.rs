@@ -103,7 +103,7 @@ pub struct Manifest {
     pub window: u64,
     /// `burst`: triggers asked for per second of a thread's CPU time; else 0.
     pub rate: f64,
-    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if unknown.
+    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if it has not.
     pub trigger_ns: u64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
     /// `partial` (something is missing; see `problems`).

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LOADS: u64 = 10_000_000;
 /// Windows per second of CPU time if nothing else is asked for.
 pub const RATE: f64 = 100.0;
+/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
+const SELDOM: u64 = 2_500_000;
 /// Loads that a thread executes in a nanosecond at most, rounded up.
 const LOADS_PER_NS: u64 = 16;
 
@@ -142,14 +144,15 @@ pub struct Chosen {
     pub why: String,
     /// A sentence for the user if it comes more seldom than was asked for.
     pub slower: Option<String>,
-    /// What one costs a thread by itself, nanoseconds; 0 if unknown.
+    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside the period.
     pub toll: u64,
 }
 
 /// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     let (trigger, why) = choose(asked, find)?;
-    let toll = if trigger.by_loads() { 0 } else { toll::toll(signal as i32).unwrap_or(0) };
+    let matters = !trigger.by_loads() && trigger.period < SELDOM;
+    let toll = if matters { toll::toll(signal as i32).unwrap_or(0) } else { 0 };
     let (trigger, slower) = trigger.bearable(toll);
     Ok(Chosen { trigger, why, slower, toll })
 }

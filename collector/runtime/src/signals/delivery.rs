@@ -1,0 +1,241 @@
+//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on behind it.
+
+use super::actions::{self, burst};
+use super::*;
+use crate::abi::{self, Slot};
+use crate::context::{self, Context, Info, REGISTERS, RIP};
+use crate::shared::count;
+use crate::sys::{self, KernelAction};
+use crate::thread::{self, Ring};
+use crate::{guard, hooks, modules, process, trigger, window};
+
+/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of [`on_signal`].
+#[repr(C)]
+pub(super) struct Delivery {
+    /// Address of the program's handler.
+    handler: usize,
+    signal: i32,
+    /// It was recording.
+    recording: bool,
+    /// The ring and place in the clone that were interrupted.
+    interrupted: Option<(Ring, modules::Place)>,
+    /// Registers as the clone had them, and as the handler sees them.
+    before: [u64; REGISTERS],
+    shown: [u64; REGISTERS],
+    spill: [u64; abi::SPILL_SLOTS],
+}
+
+/// Of [`deliver`]: the handler returns to the kernel itself.
+pub(super) const DIRECT: usize = 2;
+
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
+/// done behind it, or the address of a moved frame on which to start again.
+pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
+    // SAFETY: the kernel's frame.
+    let c = unsafe { &mut *context };
+    let s = signal as usize & 127;
+    let ring = thread::current();
+    let action = actions::of(s);
+    if let Some(ring) = ring {
+        let here = context as usize;
+        if here.wrapping_sub(ring.hook_stack()) < thread::HOOK_STACK + thread::SIGNAL_STACK {
+            hooks::settle(c);
+            return move_frame(context, &action);
+        }
+    }
+    if action.flags & SA_RESETHAND != 0 {
+        actions::reset(s);
+    }
+    if action.handler == SIG_DFL || action.handler == SIG_IGN {
+        // Changed by another thread since the kernel chose this handler.
+        return 0;
+    }
+    if ring.is_some() {
+        hooks::settle(c);
+    }
+    if let Some(ring) = ring
+        && burst()
+        && sys::gs() == ring.address
+    {
+        window::leave(ring, c, window::Why::Signal);
+    }
+    let rip = c.registers[RIP];
+    // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
+    let recording = ring.is_some_and(|r| sys::gs() == r.address);
+    let interrupted = match ring {
+        Some(ring) if modules::in_clone(rip) => {
+            let place = modules::place(rip);
+            if place.is_none() {
+                process::count(count::LOST_STATES, 1);
+            }
+            place.map(|p| (ring, p))
+        }
+        _ => None,
+    };
+    let mut before = [0u64; REGISTERS];
+    before.copy_from_slice(&c.registers[..REGISTERS]);
+    let mut spill = [0u64; abi::SPILL_SLOTS];
+    let mut shown = before;
+    if let Some((ring, place)) = &interrupted {
+        let control = if recording { ring.control() } else { ring.spare() };
+        spill = control.spill;
+        commit(control, c, &place.state);
+        if recording {
+            append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
+        }
+        for [register, slot] in place.state.saved {
+            if register != abi::NO_REG {
+                *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
+            }
+        }
+        if place.state.flags & abi::STATE_PUSHED != 0 {
+            c.registers[15] += 8;
+        }
+        c.registers[RIP] = place.orig;
+        shown.copy_from_slice(&c.registers[..REGISTERS]);
+    }
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
+    let mut mask = c.mask | action.mask | own;
+    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
+    let direct = (crate::attach::is_attached() || crate::freestanding::is_static() && burst()) && interrupted.is_none();
+    if let Some(ring) = ring {
+        if !direct && ring.private().segv_blocked {
+            c.mask |= SEGV_BIT;
+        }
+        if !direct && ring.private().trigger_blocked {
+            c.mask |= trigger::bit();
+        }
+        mask &= !(SEGV_BIT | trigger::bit());
+    }
+    // SAFETY: room that the caller has made on its stack.
+    unsafe { delivery.write(Delivery { handler: action.handler, signal, recording, interrupted, before, shown, spill }) };
+    let _ = sys::sigprocmask(2, Some(mask));
+    if direct { DIRECT } else { 1 }
+}
+
+/// The program's handler has returned.
+pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) {
+    let _ = sys::sigprocmask(0, Some(!0));
+    // SAFETY: what `deliver` wrote, and the kernel's frame.
+    let (delivery, c) = unsafe { (&*delivery, &mut *context) };
+    let before = &delivery.before;
+    if let Some(ring) = thread::current() {
+        ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
+        ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
+        c.mask &= !(SEGV_BIT | trigger::bit());
+    }
+    settle(delivery, c);
+    if c.registers[RIP] != before[RIP] {
+        avoid_patch(c);
+    }
+}
+
+/// Puts the interrupted clone back, if that is where the thread goes on.
+fn settle(delivery: &Delivery, c: &mut Context) {
+    let Delivery { signal, shown, before, spill, .. } = delivery;
+    let Some((ring, place)) = delivery.interrupted else { return };
+    let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
+    if !delivery.recording || sys::gs() != ring.address {
+        // Recording has ended, perhaps just now: the region goes on in the spare ring.
+        resume(ring.spare(), c, shown, before, &place.state);
+        ring.spare().spill = *spill;
+    } else if c.registers[..REGISTERS] == *shown {
+        append(ring, mark(abi::MARK_SIGNAL_RETURN));
+        resume(ring.control(), c, shown, before, &place.state);
+        ring.control().spill = *spill;
+    } else {
+        process::count(count::CUT_REGIONS, 1);
+        append(ring, mark(abi::MARK_CUT));
+    }
+}
+
+/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one before): it goes on in the clone, as if it had come
+/// there with nothing recorded yet.
+fn avoid_patch(context: &mut Context) {
+    let Some(ring) = thread::current() else { return };
+    let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else { return };
+    let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
+    for [register, slot] in state.saved {
+        if register != abi::NO_REG {
+            control.spill[slot as usize % abi::SPILL_SLOTS] = *context.register(register);
+        }
+    }
+    let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+    control.cursor = base;
+    if state.base_reg != abi::NO_REG {
+        *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+    }
+    context.registers[RIP] = clone;
+}
+
+/// Puts the clone's registers back, with the region's base where the ring now is.
+fn resume(control: &mut crate::shared::Control, context: &mut Context, shown: &[u64; REGISTERS], before: &[u64; REGISTERS], state: &abi::ProbeState) {
+    if context.registers[..REGISTERS] != *shown {
+        return;
+    }
+    context.registers[..REGISTERS].copy_from_slice(before);
+    let in_flight = state.slots_done > 0 || state.base_reg != abi::NO_REG;
+    if in_flight {
+        let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+        control.cursor = base;
+        if state.base_reg != abi::NO_REG {
+            *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+        }
+    }
+}
+
+/// Copies the frame from the runtime's stack to where the program's handler shall run: the program's alternate
+/// stack, or the interrupted one. The runtime's stack is free again at once, even if the handler never returns.
+pub(super) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
+    // SAFETY: the kernel's frame.
+    let c = unsafe { &mut *context };
+    // SAFETY: as above.
+    let bytes = unsafe { context::frame_bytes(context) };
+    let start = context as usize - 8;
+    let interrupted = c.registers[15] as usize;
+    let mut top = interrupted - 128;
+    if action.flags & SA_ONSTACK != 0 {
+        if let Some(ring) = thread::current() {
+            let [address, flags, size] = ring.private().stack;
+            if flags & thread::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
+                top = address + size;
+            }
+        }
+    }
+    // The extended state keeps its alignment of 64.
+    let target = ((top - bytes - 64) & !63) | (start & 63);
+    let shift = target.wrapping_sub(start);
+    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's own
+    // handler could not have run there either, and this fault ends it.
+    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
+    // SAFETY: the copy has the same layout.
+    let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
+    if copy.extended != 0 {
+        copy.extended = (copy.extended as usize).wrapping_add(shift) as u64;
+    }
+    target
+}
+
+/// Commits the slots of the region in flight to the page that %gs points at.
+pub fn commit(control: &mut crate::shared::Control, context: &mut Context, state: &abi::ProbeState) {
+    if state.base_reg != abi::NO_REG {
+        control.cursor = context.register(state.base_reg).wrapping_sub(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+    }
+    control.cursor += 16 * u64::from(state.slots_done);
+}
+
+/// Writes a marker. All signals are blocked.
+pub(super) fn append(ring: Ring, slot: Slot) {
+    let control = ring.control();
+    if control.cursor >= control.guard {
+        let Some(header) = process::header() else { return };
+        if !guard::turn(header, ring) {
+            guard::give_up(ring);
+            return;
+        }
+    }
+    let control = ring.control();
+    // SAFETY: below the guard, in this thread's ring.
+    unsafe { (control.cursor as *mut Slot).write(slot) };
+    control.cursor += 16;
+}

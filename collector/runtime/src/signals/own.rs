@@ -1,0 +1,152 @@
+//! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and triggers. What is not its own is the program's.
+
+use super::actions::{self, burst};
+use super::delivery::{append, commit, move_frame};
+use super::entry::restorer_address;
+use super::*;
+use crate::abi::{self, Slot};
+use crate::context::{Context, Info, RIP};
+use crate::shared::MODE_BURST;
+use crate::sys::{self, KernelAction};
+use crate::thread::{self, Ring};
+use crate::{guard, modules, process, trigger, window};
+use core::sync::atomic::Ordering;
+
+/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
+/// the program's handler.
+pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    if i.code > 0 {
+        let gs = sys::gs();
+        if let Some(ring) = thread::ring_at(gs) {
+            if own_fault(ring, gs, i.address, c) {
+                return 0;
+            }
+        }
+        if let Some(clone) = modules::caught_call(c.registers[RIP]) {
+            if let Some(ring) = thread::ring_at(sys::gs())
+                && sys::gs() == ring.address
+                && window::is_open(ring)
+            {
+                // It is in the original code although its window is open: what was loaded there is missing.
+                window::leave(ring, c, window::Why::NoClone);
+            }
+            c.registers[RIP] = clone;
+            return 0;
+        }
+    }
+    let action = actions::seen(SIGSEGV);
+    let blocked = thread::current().is_some_and(|r| r.private().segv_blocked);
+    let synchronous = i.code > 0;
+    if action.handler == SIG_IGN && !synchronous {
+        return 0;
+    }
+    if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
+        // Die as the program would have: with the default action, by the same fault or the same signal.
+        let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
+        note_death(c);
+        // SAFETY: the default action.
+        unsafe { sys::sigaction(SIGSEGV, Some(&default), None) };
+        if !synchronous {
+            sys::tgkill(sys::getpid(), sys::gettid(), SIGSEGV);
+        }
+        return 0;
+    }
+    move_frame(context, &action)
+}
+
+/// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
+fn note_death(context: &mut Context) {
+    let Some(ring) = thread::current() else { return };
+    if burst() {
+        return window::leave(ring, context, window::Why::Signal);
+    }
+    if let Some(place) = modules::place(context.registers[RIP]) {
+        if sys::gs() == ring.address {
+            commit(ring.control(), context, &place.state);
+            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
+        }
+    }
+}
+
+/// Whether the fault was a probe's: the ring is full, or this is a new child.
+fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
+    let page = ring.address as u64;
+    let Some(header) = process::header() else { return false };
+    if gs != ring.address {
+        let spare = ring.spare();
+        if address < spare.guard || address >= spare.guard + crate::shared::PAGE as u64 {
+            return false;
+        }
+        thread::begin_spare(ring);
+        let start = ring.spare().base;
+        return go_on(ring.spare(), start, context);
+    }
+    let at_guard = |address| thread::in_guard(header, ring, address) || address.wrapping_sub(thread::spare_end(ring)) < crate::shared::PAGE as u64;
+    if header.mode == MODE_BURST && at_guard(address) && modules::in_clone(context.registers[RIP]) {
+        window::full(header, ring, context);
+        return true;
+    }
+    if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
+        if address < page || address >= page + (1 << 30) {
+            return false;
+        }
+        return thread::adopt_after_fork(ring);
+    }
+    let guard = ring.control().guard;
+    if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
+        return false;
+    }
+    if guard::turn(header, ring) {
+        let start = ring.control().base;
+        go_on(ring.control(), start, context)
+    } else {
+        guard::give_up(ring);
+        let start = ring.spare().base;
+        go_on(ring.spare(), start, context)
+    }
+}
+
+/// Lets the interrupted store write its slot at `start`: moves the region's base there.
+pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
+    let mut code = [0u8; 16];
+    // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
+    unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
+    let Some(store) = crate::code::decode_store(&code) else { return false };
+    let base = start.wrapping_sub(16 * u64::from(store.slot));
+    control.cursor = base;
+    *context.register(store.base) = base;
+    true
+}
+
+/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame for the program's handler:
+/// the program may use the signal for itself as well.
+pub(super) unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Context) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    // (Not `thread::current`: a child has no trigger before it has a ring.)
+    match thread::ring_at(sys::gs()) {
+        Some(ring) if trigger::is_ours(ring, i) => {
+            trigger::came(ring, i, c);
+            return 0;
+        }
+        // One that an earlier attachment's trigger had sent when it ended.
+        Some(_) if i.code > 0 && crate::attach::is_attached() => return 0,
+        None if i.code > 0 => return 0,
+        _ => {}
+    }
+    let s = signal as usize & 63;
+    let action = actions::seen(s);
+    match action.handler {
+        SIG_IGN => 0,
+        SIG_DFL => {
+            let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
+            // SAFETY: the default action, which ends the process.
+            unsafe { sys::sigaction(s, Some(&default), None) };
+            sys::tgkill(sys::getpid(), sys::gettid(), s);
+            0
+        }
+        _ => move_frame(context, &action),
+    }
+}
