@@ -111,6 +111,7 @@ int main(int count, char **arguments) {
         must(pthread_create(&one, 0, brief, (void *)done) == 0 && pthread_join(one, &result) == 0, "a thread");
         must((long)result == (long)(WORDS / 4) * (WORDS / 4 - 1) / 2 + done, "its sum");
         must(sigaction(SIGALRM, 0, &seen) == 0 && seen.sa_handler == on_alarm, "the handler stays");
+        must(sigaction(SIGIO, 0, &seen) == 0 && seen.sa_handler == SIG_DFL, "none comes");
         if (done == 20) {
             void *library = dlopen("libm.so.6", RTLD_NOW);
             double (*cosine)(double) = library ? (double (*)(double))dlsym(library, "cos") : 0;
