@@ -91,7 +91,7 @@ fn main() {
         let mut windows = WindowEngine::new();
         let by_size = best(n, || {
             for from in (0..n).step_by(window) {
-                windows.begin();
+                windows.begin(None);
                 windows.run(&rows.slice(from..from + window));
             }
         });

@@ -218,6 +218,11 @@ impl Driver {
         })
     }
 
+    /// The weight of a sample, where they are not all alike.
+    fn weight(&self, sample: u32) -> Option<u64> {
+        self.weights.as_ref().map(|w| w.of(sample))
+    }
+
     /// Whether buckets are parts of one run.
     fn parts(&self) -> bool {
         self.options.zoom.is_some_and(|z| z.parts)
@@ -395,7 +400,7 @@ impl Driver {
                     let reuse = &mut buckets[bucket as usize].reuse;
                     for span in same {
                         sample.begin(span.run.sample, reuse);
-                        windows.begin();
+                        windows.begin(self.weight(span.run.sample));
                         strides.begin();
                         for part in &span.parts {
                             let rows = rows(part);
@@ -432,9 +437,10 @@ impl Driver {
             Task::Windows(span) => {
                 let continued = if span.continues { before.windows.take().zip(before.strides.take()) } else { None };
                 let (mut windows, mut strides) = continued.unwrap_or_else(|| {
-                    let mut strides = Strides::default();
+                    let (mut windows, mut strides) = (WindowEngine::default(), Strides::default());
+                    windows.begin(self.weight(span.run.sample));
                     strides.begin();
-                    (WindowEngine::default(), strides)
+                    (windows, strides)
                 });
                 for part in &span.parts {
                     let rows = rows(part);

@@ -32,7 +32,7 @@ mod targets;
 
 pub use footprint::{Block, footprint};
 pub use growth::{Curve, CurvePoint, Order, curve};
-pub use targets::{Blocks, Grouped, Kinds};
+pub use targets::{Blocks, Grouped, Kinds, Sightings};
 
 /// Quantile of the normal distribution for 95 %.
 const Z: f64 = 1.959_964;
@@ -48,17 +48,29 @@ pub struct Design {
     pub kept: f64,
     /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within a factor of 1 + this (95 % interval).
     pub weights: Option<f64>,
+    /// Where they do: the windows that those samples stand for of which it is known what they saw ([`crate::shares`]).
+    pub windows: Option<f64>,
 }
 
 impl Design {
     /// From the sample ratio.
     pub fn new(rho: f64, samples: u64) -> Design {
-        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, kept: 1.0, weights: None }
+        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, kept: 1.0, weights: None, windows: None }
     }
 
     /// With weights that are known to within a factor of 1 + `error`.
     pub fn weighted(self, error: Option<f64>) -> Design {
         Design { weights: error, ..self }
+    }
+
+    /// With samples that stand for so many windows ([`crate::shares`]), if not all for equally many.
+    pub fn standing_for(self, windows: Option<f64>) -> Design {
+        Design { windows, ..self }
+    }
+
+    /// What sums over samples are divided by to be means over windows of the run.
+    pub(crate) fn windows(&self) -> f64 {
+        self.windows.unwrap_or(self.marked().samples.max(1) as f64)
     }
 
     /// With marks of only a share of the samples.

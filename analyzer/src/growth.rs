@@ -4,6 +4,7 @@ use crate::engine::Outcome;
 use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve};
 use crate::metrics::{Bin, LogHistogram};
 use crate::mix::Mixed;
+use crate::shares::Shares;
 use crate::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -74,14 +75,15 @@ pub struct InterSample {
     pub distance_hist: Vec<Bin>,
 }
 
-/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace.
-fn order(outcome: &Outcome, wanted: impl Fn(u32) -> bool) -> Order {
+/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace; where they differ, the loads of the run that each stands for, `part` of which
+/// are those of the samples that are wanted.
+fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
     for sample in outcome.samples.iter().filter(|s| s.loads > 0 && wanted(s.sample)) {
         let number = threads.len() as u32;
         let thread = *threads.entry((sample.process, sample.thread)).or_insert(number);
-        order.add(sample.sample, thread);
+        order.add(sample.sample, thread, shares.map(|(shares, part)| shares.loads(sample.sample) / part));
     }
     order
 }
@@ -93,6 +95,11 @@ pub fn kept(outcome: &Outcome) -> f64 {
     }
     let with_loads = || outcome.samples.iter().filter(|s| s.loads > 0);
     with_loads().filter(|s| outcome.incidence.has(s.sample)).count() as f64 / with_loads().count().max(1) as f64
+}
+
+/// The samples of which it is known what they have seen.
+pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
+    outcome.samples.iter().filter(|s| s.loads > 0).map(|s| s.sample).filter(|&s| outcome.incidence.has(s))
 }
 
 /// What samples have seen of the whole trace.
@@ -125,7 +132,7 @@ impl Seen {
 /// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
 pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     let blocks = &seen.all;
-    let order = order(outcome, |_| true);
+    let order = order(outcome, None, |_| true);
     let samples = order.len() as u32;
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut sightings = 0u64;
@@ -146,32 +153,35 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
-/// The tables of a sampled trace; nothing for one that is complete.
-pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen) -> (Vec<GrowthRow>, Option<InterSample>) {
+/// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
+pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(&Shares, f64)>) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
+    let (shares, error) = shares.unzip();
     let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
     // Windows are made of the samples of which it is known what they saw.
     let kept = kept(outcome);
-    let (order, marked) = (self::order(outcome, |_| true), self::order(outcome, |sample| outcome.incidence.has(sample)));
-    let design = Design::new(rho, census.samples).keeping(kept);
+    let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
+    let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| outcome.incidence.has(sample));
+    let design = Design::new(rho, census.samples).weighted(error).keeping(kept).standing_for(shares.map(|s| s.windows(self::marked(outcome))));
+    // What samples stand for, and their size as a mean over the run, as the footprints are.
     let mean_rows = census.loads as f64 / census.samples as f64;
-    let period = rho * mean_rows;
+    let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
+    let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
     let scale = outcome.incidence.scale();
     let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
         (MIN_LEVEL..=MAX_LEVEL)
-            .map(|level| (level, outcome.windows.sums(level)))
+            .map(|level| (level, outcome.windows.sums_of_run(level)))
             .filter(|(_, s)| s.windows > 0)
             .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
             .collect()
     };
-    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &marked, (mean_rows, period / kept), shift, design, scale);
+    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &marked, (size, period / kept), shift, design, scale);
     let pages = &seen.pages;
     let (all, (strided, irregular)) = rayon::join(
         || make(&inside(|s| s.footprint), &seen.all, 0),
         || rayon::join(|| make(&inside(|s| s.strided), &seen.strided, 0), || make(&inside(|s| s.irregular), &seen.irregular, 0)),
     );
-    let sightings: u64 = pages.blocks.iter().map(|b| u64::from(b.samples)).sum();
-    let pages_per_sample = sightings as f64 * scale / design.marked().samples as f64;
+    let pages_per_sample = pages.sightings(shares) * scale / design.windows();
     let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], pages, PAGE);
     let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
     let rows = (MIN_LEVEL..63)
@@ -220,10 +230,12 @@ fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growt
             first_touches += 1;
             for pair in of_thread.windows(2) {
                 let lag = pair[1].1 - pair[0].1;
-                let interval = f64::from(lag) * period;
+                // From the middle of what the one stands for to that of the other.
+                let middle = |sample: u32| (order.loads(of_thread[0].0, 0, sample) + order.loads(of_thread[0].0, 0, sample + 1)) / 2.0;
+                let interval = if order.is_weighed() { middle(pair[1].1) - middle(pair[0].1) } else { f64::from(lag) * period };
                 // Without the page itself.
                 let at = || curve.at(interval.min(curve.end())).map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0));
-                let distance = *known.entry(lag).or_insert_with(at);
+                let distance = if order.is_weighed() { at() } else { *known.entry(lag).or_insert_with(at) };
                 reuses += 1;
                 interval_sum += interval;
                 distance_sum += distance;

@@ -2,8 +2,9 @@
 
 use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, Loads, distance, executed, footprint};
+use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, Loads, Sightings, distance, executed, footprint};
 use crate::growth::Seen;
+use crate::shares::Shares;
 use crate::metrics::Counts;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
@@ -37,7 +38,7 @@ impl Estimator {
 pub struct Hats {
     /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
     pub samples_seen: Option<u64>,
-    /// Mean F of a sample: what the row touches in a window of that size.
+    /// Mean F of a window of a sample's size: of a sample, where each counts for the loads that it stands for.
     #[serde(rename = "F_sample")]
     pub per_sample: Option<f64>,
     #[serde(rename = "F_str_sample")]
@@ -97,6 +98,7 @@ pub struct Maker<'a> {
     resonant: bool,
     sums: Sums,
     blocks: Option<Seers<'a>>,
+    shares: Option<&'a Shares>,
 }
 
 /// Blocks by row.
@@ -125,13 +127,15 @@ impl Seers<'_> {
         }
     }
 
-    /// Sightings of a row's blocks by samples.
-    fn sightings(&self, row: u32, list: List) -> u64 {
-        let blocks = match self {
-            Seers::Whole(seen) => &whole(seen, list).blocks,
-            Seers::Rows(rows) => rows.of(row).map_or(&[][..], |k| of(k, list)),
-        };
-        blocks.iter().map(|b| u64::from(b.samples)).sum()
+    /// Sightings of a row's addresses by samples.
+    fn sightings(&self, row: u32, shares: Option<&Shares>) -> Sightings {
+        match self {
+            Seers::Whole(seen) => {
+                let of = |blocks: &Blocks| blocks.sightings(shares);
+                Sightings { all: of(&seen.all), strided: of(&seen.strided), irregular: of(&seen.irregular) }
+            }
+            Seers::Rows(rows) => rows.of(row).map(|k| k.sightings).unwrap_or_default(),
+        }
     }
 }
 
@@ -158,8 +162,9 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
 }
 
 impl<'a> Maker<'a> {
-    /// For all rows of a kind. `seen`: what samples have seen of the whole, where that is known.
-    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, design: Option<Design>, estimator: Estimator, seen: Option<&'a Seen>, resonant: bool) -> Maker<'a> {
+    /// For all rows of a kind. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
+    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, places: Places, seen: Option<&'a Seen>, shares: Option<&'a Shares>) -> Maker<'a> {
+        let Places { design, estimator, resonant } = places;
         let bucket = &outcome.buckets[0];
         let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
@@ -174,9 +179,9 @@ impl<'a> Maker<'a> {
         let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
         let blocks = wanted.then(|| match seen {
             Some(seen) if target == Target::Whole => Seers::Whole(seen),
-            _ => Seers::Rows(Grouped::new(&outcome.incidence, |group| targets_of(code, target, group))),
+            _ => Seers::Rows(Grouped::new(&outcome.incidence, shares, |group| targets_of(code, target, group))),
         });
-        Maker { outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks }
+        Maker { outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks, shares }
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
@@ -189,7 +194,7 @@ impl<'a> Maker<'a> {
         let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
         let lists = |list: List, observed: u64| self.blocks.as_ref().map(|b| b.footprint(target, list, (design, self.scale), observed));
-        let sightings = |list: List| self.blocks.as_ref().map(|b| b.sightings(target, list));
+        let sightings = self.blocks.as_ref().map(|b| b.sightings(target, self.shares));
         let hats = footprint_hats(lists, sightings, counts, (design, self.scale), self.resonant);
         Hats {
             samples_seen: Some(seen),
@@ -211,7 +216,7 @@ fn vague(estimate: &Option<Estimate>) -> bool {
 /// Footprints of a row; `undersampled` says whether that is vague.
 fn footprint_hats(
     estimate_of: impl Fn(List, u64) -> Option<Estimate>,
-    sightings: impl Fn(List) -> Option<u64>,
+    sightings: Option<Sightings>,
     counts: &Counts,
     (design, scale): (Design, f64),
     resonant: bool,
@@ -234,11 +239,11 @@ fn footprint_hats(
         (estimate(List::Lines, counts.lines64), counts.lines64),
     ];
     let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
-    let per_sample = |list: List| sightings(list).map(|n| n as f64 * scale / design.marked().samples.max(1) as f64);
+    let per_sample = |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows());
     Hats {
-        per_sample: per_sample(List::All),
-        strided_per_sample: per_sample(List::Strided),
-        irregular_per_sample: per_sample(List::Irregular),
+        per_sample: per_sample(|s| s.all),
+        strided_per_sample: per_sample(|s| s.strided),
+        irregular_per_sample: per_sample(|s| s.irregular),
         footprint: Some(f.0),
         footprint_lo: f.1,
         footprint_hi: f.2,
@@ -276,8 +281,7 @@ impl Places {
         let none = Kinds::default();
         let kinds = seen.unwrap_or(&none);
         let estimate = |list: List, observed: u64| wanted.then(|| footprint(of(kinds, list), design, scale, observed));
-        let sightings = |list: List| wanted.then(|| of(kinds, list).iter().map(|b| u64::from(b.samples)).sum());
-        let hats = footprint_hats(estimate, sightings, counts, (design, scale), self.resonant);
+        let hats = footprint_hats(estimate, wanted.then_some(kinds.sightings), counts, (design, scale), self.resonant);
         let samples_seen = (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
         Hats { samples_seen, accesses, undersampled, ..hats }

@@ -38,6 +38,7 @@ mod places;
 mod radix;
 pub mod report;
 pub mod rows;
+pub mod shares;
 pub mod strides;
 pub mod tables;
 pub mod totals;

@@ -4,13 +4,14 @@
 //! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
 //! partial results are different. The zoom trees need the rows and are not in it.
 //!
-//! The file: `MGZPART3`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART4`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
 use crate::code::{CodeMap, FunctionName, LineName, LoopName, Piece};
 use crate::engine::{BucketOutcome, Census, Outcome, SampleInfo};
 use crate::footprint::{Entry, FootprintSet, GroupCount, Key, Maps};
 use crate::histogram::Histogram;
 use crate::incidence::{ALIKE, Incidence, Mark};
+use crate::input::weights::Weights;
 use crate::metrics::LogHistogram;
 use crate::totals::{GroupReuse, REPLICATES, RepSums, ReuseTotals};
 use crate::windows::{Levels, WindowEngine};
@@ -19,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"MGZPART3";
+const MAGIC: &[u8; 8] = b"MGZPART4";
 /// Columns longer than this are damage.
 const MOST: u64 = 1 << 34;
 
@@ -158,7 +160,11 @@ impl Partial {
         out.column(distances.filter(|d| d[2] > 0).flatten())?;
         out.column(reuse.intervals.counts().iter().copied())?;
         out.column(reuse.levels.totals().iter().flatten().copied())?;
-        out.column(o.windows.levels().totals().iter().flatten().copied())?;
+        for levels in o.windows.levels() {
+            out.column(levels.totals().iter().flatten().copied())?;
+        }
+        out.column([u64::from(o.weights.is_some())])?;
+        out.column(o.weights.iter().flat_map(|w| w.by_sample().iter().copied()))?;
         let pieces = self.code.site_pieces();
         let strides = o.strides.iter().filter_map(|&(site, bin, count)| Some([u64::from(*pieces.get(site as usize)?), bin.into(), count]));
         out.column(strides.flatten())?;
@@ -236,7 +242,9 @@ impl Partial {
         bins.into_iter().for_each(|(group, counts)| reuse.distances[group as usize] = Histogram::from_counts(counts));
         reuse.intervals = LogHistogram::from_counts(&input.column()?);
         reuse.levels = Levels::from_totals(input.groups()?);
-        let windows = WindowEngine::from_levels(&Levels::from_totals(input.groups()?));
+        let windows = WindowEngine::from_levels(&[Levels::from_totals(input.groups()?), Levels::from_totals(input.groups()?)]);
+        let weighted = input.column()? == [1];
+        let weights = Some(input.column()?).filter(|_| weighted).map(|w| Arc::new(Weights::from_parts(w)));
         let mut strides = Vec::new();
         for [piece, bin, count] in input.groups()? {
             strides.push((small(piece, pieces.len() as u64)?, small(bin, 2048)?, count));
@@ -269,6 +277,7 @@ impl Partial {
             strides,
             incidence: Incidence::from_parts(marks, level, thinned),
             census,
+            weights,
             spaces,
             damage: header.damage,
             spilled: Some(0),
@@ -320,6 +329,19 @@ impl Partial {
         (renumbered.samples, renumbered.intervals, renumbered.levels) = (their_reuse.samples, their_reuse.intervals, their_reuse.levels);
         bucket.reuse.merge(renumbered);
         mine.windows.merge(&theirs.windows);
+        // What one of them does not know the sum does not know.
+        mine.weights = match (mine.weights.take(), theirs.weights) {
+            (weights, _) if theirs.samples.is_empty() => weights,
+            (weights, Some(theirs)) if weights.is_some() || mine.samples.is_empty() => {
+                let mut weights = weights.unwrap_or_default();
+                Arc::make_mut(&mut weights).append(&theirs, first_sample);
+                Some(weights)
+            }
+            _ => {
+                mine.windows.forget_weights();
+                None
+            }
+        };
         mine.strides.extend(theirs.strides.iter().map(|&(piece, bin, count)| (pieces[piece as usize], bin, count)));
         let marks = |m: &Mark| Mark { address: m.address, group: group(m.group), sample: m.sample + first_sample };
         let mut shifted: Vec<Vec<Mark>> = vec![Vec::new(); first_space as usize];

@@ -7,6 +7,7 @@ use crate::growth::Seen;
 use crate::hats::{Estimator, Hats, Maker, Places, samples_seen};
 use crate::histogram::Histogram;
 use crate::metrics::{Bin, Counts, Metrics};
+use crate::shares::Shares;
 use crate::windows::{MAX_LEVEL, MIN_LEVEL};
 use crate::zoom::ByCode;
 use mgz_annotations_schema::trace::Manifest;
@@ -263,7 +264,7 @@ pub struct LoopRow {
     pub strides: Vec<crate::strides::Stride>,
 }
 
-/// All whole windows of one size: footprints are means per window.
+/// All whole windows of one size. Footprints are means per window of the run: each recorded one counts for the loads that its sample's stand for.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowRow {
     /// Accesses per window.
@@ -428,13 +429,16 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
     }
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
     let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
-    let of_target = |target| (Maker::new(outcome, code, target, design, estimator, seen.as_ref(), resonance.is_some()), samples_seen(outcome, code, target));
+    let shares = Shares::new(outcome);
+    let design = design.map(|d| d.standing_for(shares.as_ref().map(|s| s.windows(crate::growth::marked(outcome)))));
+    let places = Places { design, estimator, resonant: resonance.is_some() };
+    let of_target = |target| (Maker::new(outcome, code, target, places, seen.as_ref(), shares.as_ref()), samples_seen(outcome, code, target));
     let (((of_whole, _), (of_functions, seen_functions)), ((of_lines, seen_lines), (of_loops, seen_loops))) = rayon::join(
         || rayon::join(|| of_target(Target::Whole), || of_target(Target::Function)),
         || rayon::join(|| of_target(Target::Line), || of_target(Target::Loop)),
     );
     let all = whole.accesses + whole.implied;
-    let tables = || seen.as_ref().map_or_else(Default::default, |s| crate::growth::tables(outcome, rho, s));
+    let tables = || seen.as_ref().map_or_else(Default::default, |s| crate::growth::tables(outcome, rho, s, shares.as_ref().zip(weights)));
     let ((growth, inter_sample), hats) = rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
     let of_all = hats.accesses.filter(|&a| weights.is_some() && a > 0.0);
     // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.
@@ -592,7 +596,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         location_zoom: None,
         warnings,
     };
-    Built { analysis, whole, by_code: ByCode { functions, loops }, places: Places { design, estimator, resonant: resonance.is_some() } }
+    Built { analysis, whole, by_code: ByCode { functions, loops }, places }
 }
 
 fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
@@ -628,20 +632,26 @@ fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
             if sums.windows == 0 {
                 return None;
             }
+            let of_run = outcome.windows.sums_of_run(level);
             let [reuses, distance] = outcome.buckets[0].reuse.levels.total(level);
             let counts = Counts {
                 accesses: sums.accesses,
                 implied: sums.implied,
-                footprint: sums.footprint,
-                strided: sums.strided,
-                irregular: sums.irregular,
-                captures: sums.captures,
                 reuses,
                 distance_sum: distance,
                 ..Counts::default()
             };
             let metrics = counts.metrics();
-            let mean = |sum: u64| Some(sum as f64 / sums.windows as f64);
+            let growth = Counts {
+                accesses: of_run.accesses,
+                implied: of_run.implied,
+                footprint: of_run.footprint,
+                strided: of_run.strided,
+                irregular: of_run.irregular,
+                ..Counts::default()
+            };
+            let growth = growth.metrics();
+            let mean = |sum: u64| Some(sum as f64 / of_run.windows as f64);
             Some(WindowRow {
                 size: 1 << level,
                 windows: sums.windows,
@@ -649,14 +659,14 @@ fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
                 implied: sums.implied,
                 implied_pct: metrics.implied_pct,
                 kappa: metrics.kappa,
-                footprint: mean(sums.footprint),
-                strided: mean(sums.strided),
-                irregular: mean(sums.irregular),
-                growth: metrics.growth,
-                growth_strided_pct: metrics.growth_strided_pct,
-                growth_irregular_pct: metrics.growth_irregular_pct,
-                captures: mean(sums.captures),
-                survivals: mean(sums.footprint - sums.captures.min(sums.footprint)),
+                footprint: mean(of_run.footprint),
+                strided: mean(of_run.strided),
+                irregular: mean(of_run.irregular),
+                growth: growth.growth,
+                growth_strided_pct: growth.growth_strided_pct,
+                growth_irregular_pct: growth.growth_irregular_pct,
+                captures: mean(of_run.captures),
+                survivals: mean(of_run.footprint - of_run.captures.min(of_run.footprint)),
                 reuses,
                 distance_mean: metrics.distance_mean,
             })

@@ -9,6 +9,8 @@
 //!
 //! F = accesses − accesses whose address was seen before in the same window. C = accesses that are the
 //! second to their address in the window. S = F − C. F_str and F_irr: the same by class.
+//!
+//! Means over the windows of the *run* count each window as often as its sample's weight says ([`crate::input::weights`]), where samples have weights.
 
 use crate::names::{KEY_BITS, MOST, Names, TOGETHER};
 use crate::prefetch;
@@ -169,6 +171,10 @@ pub struct WindowEngine {
     open: Box<Open>,
     /// Of those that are; by level up to the top.
     totals: Vec<[u64; 16]>,
+    /// The same, each as many times as the weight of its sample; empty if no sample has had one.
+    weighted: Vec<[u64; 16]>,
+    /// Of the current sample.
+    weight: Option<u64>,
 }
 
 impl Default for WindowEngine {
@@ -180,11 +186,24 @@ impl Default for WindowEngine {
 impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
-        WindowEngine { names: Names::new(), odd: HashMap::new(), seen: Vec::new(), index: 0, open: Box::new([[0; 16]; 33]), totals: vec![[0; 16]; MAX_LEVEL + 1] }
+        WindowEngine {
+            names: Names::new(),
+            odd: HashMap::new(),
+            seen: Vec::new(),
+            index: 0,
+            open: Box::new([[0; 16]; 33]),
+            totals: vec![[0; 16]; MAX_LEVEL + 1],
+            weighted: Vec::new(),
+            weight: None,
+        }
     }
 
-    /// Starts a sample.
-    pub fn begin(&mut self) {
+    /// Starts a sample. `weight`: what each of its windows counts for, unless all samples of the trace are alike.
+    pub fn begin(&mut self, weight: Option<u64>) {
+        self.weight = weight;
+        if weight.is_some() {
+            self.weighted.resize(MAX_LEVEL + 1, [0; 16]);
+        }
         self.index = 0;
         self.open.fill([0; 16]);
         self.forget();
@@ -274,6 +293,11 @@ impl WindowEngine {
                 self.open[level + 1][k] = self.open[level + 1][k].wrapping_add(value);
             }
             self.totals[level][WINDOWS] += 1;
+            if let Some(weight) = self.weight {
+                // Counts may be below zero here and there: products wrap as sums do.
+                self.weighted[level].iter_mut().zip(open).for_each(|(sum, value)| *sum = sum.wrapping_add(value.wrapping_mul(weight)));
+                self.weighted[level][WINDOWS] = self.weighted[level][WINDOWS].wrapping_add(weight);
+            }
         }
     }
 
@@ -326,24 +350,37 @@ impl WindowEngine {
         add(of_class, OPEN_CLASS + class, 1);
     }
 
-    /// The counts by level.
-    pub fn levels(&self) -> Levels<8> {
-        Levels::from_totals(self.totals.iter().map(|t| STORED.map(|at| t[at])).collect())
+    /// The counts by level, and the weighted ones (none if no sample has had a weight).
+    pub fn levels(&self) -> [Levels<8>; 2] {
+        [&self.totals, &self.weighted].map(|totals| Levels::from_totals(totals.iter().map(|t| STORED.map(|at| t[at])).collect()))
     }
 
     /// Counts that were stored before.
-    pub fn from_levels(levels: &Levels<8>) -> WindowEngine {
+    pub fn from_levels([totals, weighted]: &[Levels<8>; 2]) -> WindowEngine {
         let mut engine = WindowEngine::new();
-        for (mine, stored) in engine.totals.iter_mut().zip(levels.totals()) {
-            STORED.iter().zip(stored).for_each(|(&at, &value)| mine[at] = value);
+        engine.weighted.resize(weighted.totals().len().min(MAX_LEVEL + 1), [0; 16]);
+        for (into, from) in [(&mut engine.totals, totals), (&mut engine.weighted, weighted)] {
+            for (mine, stored) in into.iter_mut().zip(from.totals()) {
+                STORED.iter().zip(stored).for_each(|(&at, &value)| mine[at] = value);
+            }
         }
         engine
     }
 
-    /// Sums over the windows of `1 << level` accesses.
+    /// Sums over the windows of `1 << level` accesses that were recorded.
     pub fn sums(&self, level: usize) -> WindowSums {
-        let t = self.totals.get(level).map_or([0; 8], |t| STORED.map(|at| t[at]));
-        let accesses = t[WINDOWS] << level;
+        WindowEngine::sums_of(&self.totals, level)
+    }
+
+    /// Sums over the windows of the run that these stand for, in proportion: quotients of them are means over the run.
+    pub fn sums_of_run(&self, level: usize) -> WindowSums {
+        let weighted = WindowEngine::sums_of(&self.weighted, level);
+        if weighted.windows > 0 { weighted } else { self.sums(level) }
+    }
+
+    fn sums_of(totals: &[[u64; 16]], level: usize) -> WindowSums {
+        let t = totals.get(level).map_or([0; 8], |t| STORED.map(|at| t[at]));
+        let accesses = t[WINDOWS].wrapping_shl(level as u32);
         WindowSums {
             windows: t[WINDOWS],
             accesses,
@@ -355,10 +392,18 @@ impl WindowEngine {
         }
     }
 
+    /// Forgets the weights.
+    pub fn forget_weights(&mut self) {
+        self.weighted = Vec::new();
+    }
+
     /// Adds the sums of another engine.
     pub fn merge(&mut self, other: &WindowEngine) {
-        for (mine, theirs) in self.totals.iter_mut().zip(&other.totals) {
-            mine.iter_mut().zip(theirs).for_each(|(a, b)| *a = a.wrapping_add(*b));
+        self.weighted.resize(self.weighted.len().max(other.weighted.len()), [0; 16]);
+        for (into, from) in [(&mut self.totals, &other.totals), (&mut self.weighted, &other.weighted)] {
+            for (mine, theirs) in into.iter_mut().zip(from) {
+                mine.iter_mut().zip(theirs).for_each(|(a, b)| *a = a.wrapping_add(*b));
+            }
         }
     }
 }
@@ -369,28 +414,33 @@ mod tests {
     use proptest::prelude::*;
 
     fn by_definition(samples: &[Vec<(u64, u32, u16)>], level: usize) -> WindowSums {
+        weighted_by_definition(&samples.iter().map(|s| (&s[..], 1)).collect::<Vec<_>>(), level)
+    }
+
+    /// Each window as many times as the weight of its sample says.
+    fn weighted_by_definition(samples: &[(&[(u64, u32, u16)], u64)], level: usize) -> WindowSums {
         let mut sums = WindowSums::default();
-        for window in samples.iter().flat_map(|s| s.chunks_exact(1 << level)) {
+        for (window, weight) in samples.iter().flat_map(|(s, weight)| s.chunks_exact(1 << level).map(move |w| (w, weight))) {
             let mut seen: HashMap<u64, u64> = HashMap::new();
             let mut classes: HashMap<(u64, u32), u64> = HashMap::new();
             for &(address, class, implied) in window {
                 *seen.entry(address).or_default() += 1;
                 *classes.entry((address, class)).or_default() += 1;
-                sums.implied += u64::from(implied);
+                sums.implied += weight * u64::from(implied);
             }
-            sums.windows += 1;
-            sums.accesses += window.len() as u64;
-            sums.footprint += seen.len() as u64;
-            sums.captures += seen.values().filter(|&&n| n > 1).count() as u64;
-            sums.strided += classes.keys().filter(|k| k.1 == 1).count() as u64;
-            sums.irregular += classes.keys().filter(|k| k.1 == 2).count() as u64;
+            sums.windows += weight;
+            sums.accesses += weight * window.len() as u64;
+            sums.footprint += weight * seen.len() as u64;
+            sums.captures += weight * seen.values().filter(|&&n| n > 1).count() as u64;
+            sums.strided += weight * classes.keys().filter(|k| k.1 == 1).count() as u64;
+            sums.irregular += weight * classes.keys().filter(|k| k.1 == 2).count() as u64;
         }
         sums
     }
 
     fn measured(engine: &mut WindowEngine, samples: &[Vec<(u64, u32, u16)>], step: usize) {
         for sample in samples {
-            engine.begin();
+            engine.begin(None);
             for rows in sample.chunks(step) {
                 let address: Vec<u64> = rows.iter().map(|r| r.0).collect();
                 let group: Vec<u32> = rows.iter().map(|r| 40 + r.1).collect();
@@ -413,6 +463,33 @@ mod tests {
             measured(&mut engine, &samples, step);
             for level in MIN_LEVEL..=8 {
                 prop_assert_eq!(engine.sums(level), by_definition(&samples, level), "level {}", level);
+            }
+        }
+    }
+
+    proptest! {
+        /// Sums over the windows of the run count each window as its sample's weight says, also where two engines have a part of the samples each.
+        #[test]
+        fn weighted_sums_agree_with_their_definition(
+            samples in prop::collection::vec((prop::collection::vec((0u64..40, 0u32..3, 0u16..3), 0..200), 0u64..1 << 20), 1..6),
+            first in 0usize..6,
+        ) {
+            let mut engines = [WindowEngine::new(), WindowEngine::new()];
+            for (number, (sample, weight)) in samples.iter().enumerate() {
+                let engine = &mut engines[usize::from(number >= first)];
+                engine.begin(Some(*weight));
+                let (address, group, implied): (Vec<u64>, Vec<u32>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| r.1).collect(), sample.iter().map(|r| r.2).collect());
+                engine.run(&Rows { address: &address, size: &vec![8; sample.len()], group: &group, implied: &implied });
+            }
+            let [mut all, rest] = engines;
+            all.merge(&rest);
+            let all = WindowEngine::from_levels(&all.levels());
+            let (plain, weighted): (Vec<_>, Vec<_>) = samples.iter().map(|(s, w)| ((&s[..], 1), (&s[..], *w))).unzip();
+            for level in MIN_LEVEL..=8 {
+                prop_assert_eq!(all.sums(level), weighted_by_definition(&plain, level));
+                let expected = weighted_by_definition(&weighted, level);
+                // Where nothing has a weight, all windows count alike.
+                prop_assert_eq!(all.sums_of_run(level), if expected.windows > 0 { expected } else { all.sums(level) }, "level {}", level);
             }
         }
     }

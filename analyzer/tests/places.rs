@@ -2,10 +2,10 @@
 
 mod common;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use common::{Random, Row, manifest, sidecar, write_trace};
-use mgz_annotations_schema::trace::OBJECTS;
+use mgz_annotations_schema::trace::{OBJECTS, WINDOWS};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -250,6 +250,117 @@ fn rows_of_regions_agree_with_their_definition() {
                 check_estimates(region, &place, (20.0, 20.0), &name);
             }
         }
+    }
+}
+
+/// Executed loads that each load of a sample stands for.
+fn weight(sample: u32) -> f64 {
+    [3.0, 250.0, 40.5, 7.25][sample as usize % 4] + f64::from(sample)
+}
+
+/// Writes a trace of `burst` whose samples have these weights.
+fn write_burst(folder: &Path, rows: &[Row]) {
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("burst", &sidecar);
+    let executed = rows.iter().map(|r| weight(r.sample) * f64::from(1 + r.implied_const)).sum();
+    (manifest.totals.loads_executed_estimate, manifest.totals.loads_executed_error) = (Some(executed), Some(0.5));
+    write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], 1000);
+    write_objects(folder);
+    let samples: BTreeSet<u32> = rows.iter().map(|r| r.sample).collect();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("sample", Arc::new(UInt32Array::from_iter_values(samples.iter().copied()))),
+        ("stands_for", Arc::new(Float64Array::from_iter_values(samples.iter().map(|&s| weight(s))))),
+    ];
+    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
+    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(WINDOWS)).unwrap(), schema.clone(), None).unwrap();
+    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    writer.close().unwrap();
+}
+
+/// Means per window of the run: of code, objects, regions, intervals, and by window size, where samples stand for different numbers of loads and differ in length.
+#[test]
+fn means_per_window_count_samples_for_what_they_stand_for() {
+    let rows: Vec<Row> = rows(&mut Random(16)).into_iter().filter(|r| r.process == 7 && r.seq % 300 < [300, 120, 200][r.sample as usize % 3]).collect();
+    let folder = tempfile::tempdir().unwrap();
+    write_burst(folder.path(), &rows);
+    let result = analyze(folder.path(), &["--zoom", "--tau", "4"]);
+    // F, F_str, F_irr of the rows that `of` chooses, per window of the mean size of the samples that `of_run` chooses.
+    let means = |of: &dyn Fn(&Row) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
+        let mut sums = [0.0; 3];
+        let (mut windows, mut loads) = (0.0, 0.0);
+        for sample in rows.chunk_by(|a, b| a.sample == b.sample).filter(|s| of_run(s[0].sample)) {
+            let weight = weight(sample[0].sample);
+            for (kind, sum) in sums.iter_mut().enumerate() {
+                let seen: BTreeSet<u64> = sample.iter().filter(|r| of(r) && (kind == 0 || usize::from(r.class) == kind)).map(|r| r.address).collect();
+                *sum += weight * seen.len() as f64;
+            }
+            windows += 1.0;
+            loads += sample.len() as f64;
+        }
+        let executed: f64 = rows.iter().filter(|r| of_run(r.sample)).map(|r| weight(r.sample)).sum();
+        sums.map(|sum| sum / executed * loads / windows)
+    };
+    let check = |row: &Value, expected: [f64; 3], name: &str| {
+        for (key, expected) in ["F_sample", "F_str_sample", "F_irr_sample"].into_iter().zip(expected) {
+            let found = row[key].as_f64().unwrap_or_else(|| panic!("{name}: no {key}"));
+            assert!((found - expected).abs() <= 1e-9 * expected, "{name}: {key} is {found}, not {expected}");
+        }
+    };
+    let always = |_| true;
+    check(&result["summary"], means(&|_| true, &always), "summary");
+    for (name, sites) in [("main", 0..8), ("helper", 8..16)] {
+        let row = result["functions"].as_array().unwrap().iter().find(|f| f["function"] == name).unwrap();
+        check(row, means(&|r| sites.contains(&r.site), &always), name);
+    }
+    for row in result["objects"].as_array().unwrap() {
+        let name = row["object"].as_str().unwrap();
+        // Of pages that several objects have in turn it is the one in the middle of the sample.
+        if !["first", "second"].contains(&name) {
+            check(row, means(&|r| object_at(r.process, r.address, r.time_ns) == name, &always), name);
+        }
+    }
+    let mut all = Vec::new();
+    regions(&result["location_zoom"]["root"], &mut all);
+    for region in all.iter().filter(|r| r["id"] != "") {
+        let address = |key: &str| u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+        check(region, means(&|r| (address("start")..=address("end")).contains(&r.address), &always), &format!("region {}", region["id"]));
+    }
+    let mut intervals = 0;
+    for node in result["time_zoom"]["root"]["children"].as_array().unwrap().iter().filter(|n| n["samples"].as_u64() > Some(1)) {
+        let (from, to) = (node["from_ns"].as_u64().unwrap(), node["to_ns"].as_u64().unwrap());
+        let inside: BTreeSet<u32> = rows.iter().filter(|r| (from..=to).contains(&r.time_ns)).map(|r| r.sample).collect();
+        check(node, means(&|_| true, &|sample| inside.contains(&sample)), &format!("node {}", node["id"]));
+        intervals += 1;
+    }
+    assert!(all.len() > 4 && intervals > 0);
+    for row in result["windows"].as_array().unwrap() {
+        let size = row["W"].as_u64().unwrap() as usize;
+        let (mut footprint, mut loads, mut windows) = (0.0, 0.0, 0.0);
+        for window in rows.chunk_by(|a, b| a.sample == b.sample).flat_map(|s| s.chunks_exact(size)) {
+            let weight = weight(window[0].sample);
+            windows += weight;
+            footprint += weight * window.iter().map(|r| r.address).collect::<BTreeSet<_>>().len() as f64;
+            loads += weight * window.iter().map(|r| 1.0 + f64::from(r.implied_const)).sum::<f64>();
+        }
+        for (key, expected) in [("F", footprint / windows), ("dF", footprint / loads)] {
+            let found = row[key].as_f64().unwrap();
+            assert!((found / expected - 1.0).abs() < 1e-9, "W {size}: {key} is {found}, not {expected}");
+        }
+        let growth = result["growth"].as_array().unwrap().iter().find(|g| g["W"] == row["W"]).unwrap();
+        assert!(growth["measured"] == false || growth["F_hat"] == row["F"], "{growth}");
+    }
+    // Partial results know what samples stand for. Merged with itself, the run is the same twice.
+    let part = folder.path().join("part");
+    let part = part.to_str().unwrap();
+    assert!(Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).arg(folder.path()).args(["--partial", part]).status().unwrap().success());
+    for parts in [&[part][..], &[part, part]] {
+        let merged = analyze(Path::new("--merge"), parts);
+        for key in ["F_sample", "F_str_sample", "F_irr_sample"] {
+            let (found, expected) = (merged["summary"][key].as_f64().unwrap(), result["summary"][key].as_f64().unwrap());
+            assert!((found / expected - 1.0).abs() < 1e-9, "{key} of {} parts is {found}, not {expected}", parts.len());
+        }
+        let footprints = |of: &Value| of["windows"].as_array().unwrap().iter().map(|w| [w["W"].clone(), w["F"].clone(), w["dF"].clone(), w["S"].clone()]).collect::<Vec<_>>();
+        assert_eq!(footprints(&merged), footprints(&result));
     }
 }
 

@@ -347,6 +347,30 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
 }
 
+/// Footprints per window are means over windows of loads. In `sum` each load of a window is of another word, so that its footprint per window is its share of the loads times their number, which is
+/// twice what its share of the time gives.
+#[test]
+fn footprints_per_window_are_by_loads() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let trace = dir.path().join("trace");
+    tools::succeed(&mut record_command(&["--mode", "burst", "--rate", "1000", "--force"], &trace, &app.path, &["750"]), LIMIT).unwrap();
+    let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json"]), LIMIT).unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
+    let (summary, sum) = (&found["summary"], found["functions"].as_array().unwrap().iter().find(|f| f["function"] == "sum").unwrap());
+    let by_loads = of(sum, "A_pct") / 100.0 * of(summary, "sample_mean");
+    let by_time = of(sum, "A") / of(summary, "A") * of(summary, "sample_mean");
+    let footprint = of(sum, "F_sample");
+    println!("{footprint:.1} per window, {by_loads:.1} by loads, {by_time:.1} by time");
+    assert!((footprint / by_loads - 1.0).abs() < 0.05 && footprint > 1.2 * by_time, "{footprint} by loads {by_loads}, by time {by_time}");
+    // The other functions' are smaller: theirs are the windows that are not of `sum`.
+    let whole = found["growth"].as_array().unwrap().iter().find(|w| w["W"] == 512).unwrap();
+    let window = found["windows"].as_array().unwrap().iter().find(|w| w["W"] == 512).unwrap();
+    assert_eq!(whole["F_hat"], window["F"]);
+    assert!(of(window, "F") > 0.9 * 512.0 * of(sum, "A_pct") / 100.0, "{window}");
+}
+
 /// Triggers by a counter come once a period, where what it counts happens, and each window stands for a period. What counts loads is not on every machine, so
 /// the test counts page faults, of which the program's own pages make 50,000.
 #[test]

@@ -3,9 +3,11 @@
 use super::{Census, Driver, SampleInfo};
 use crate::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::incidence::Incidence;
+use crate::input::weights::Weights;
 use crate::strides::Strides;
 use crate::totals::ReuseTotals;
 use crate::windows::WindowEngine;
+use std::sync::Arc;
 
 /// What was found in the rows of one bucket.
 pub struct BucketOutcome {
@@ -33,6 +35,8 @@ pub struct Outcome {
     pub census: Census,
     /// Where buckets were parts of one run ([`Wanted::parts`]): the parts. Their footprints are the whole's ([`Outcome::unite`]).
     pub parts: Vec<BucketOutcome>,
+    /// What samples stand for, where that is not the same for all.
+    pub weights: Option<Arc<Weights>>,
     /// Process ids by address space number.
     pub spaces: Vec<u32>,
     /// Pieces that were skipped, and why.
@@ -97,6 +101,6 @@ impl Driver {
         } else {
             buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
         }
-        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, spaces: self.spaces, damage, spilled }
+        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, weights: self.weights, spaces: self.spaces, damage, spilled }
     }
 }

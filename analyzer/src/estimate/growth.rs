@@ -22,6 +22,10 @@
 //! **Intervals**: that of the estimator; and which part of its time a stratum was met in. Samples come one per period, so what varies is where a stretch of use begins and ends between two samples: the variance of the number of
 //! samples that see a stratum is taken as half the number of changes between neighbours (successive differences, as for systematic samples). A phase of ten samples is known to about a tenth, one of two samples to about a half;
 //! of phases that no sample has met nothing is known.
+//!
+//! **Samples that stand for different numbers of loads** (by time, [`crate::shares`]): a window of m samples is one of V = Σ v_k loads, and counts for V in all sums. Where two samples of fast code cover V loads, of slow code it takes many
+//! more, and strata are mostly of one kind of code. So each stratum has sizes of its own: of its windows of 1, 2, 4, … samples the mean ΣV²/ΣV over those that touch it, with ΣV·F/ΣV as the mean footprint and, for evidence, the counts of
+//! (ΣV)²/ΣV² windows that are alike. The curve is the sum of what the strata have at each size. In the intervals the changes between neighbours count for the squares of v_k, and the error of the speeds that v_k come from is added for what is not touched all of the time.
 
 use super::footprint::{Tally, together};
 use super::{Blocks, Design, Estimate, Z};
@@ -37,6 +41,8 @@ pub struct Order {
     /// Samples by thread.
     lengths: Vec<u32>,
     len: usize,
+    /// By thread: 0, and the loads of the run that its samples up to each stand for. Empty if all samples stand for equally many.
+    upto: Vec<Vec<f64>>,
 }
 
 impl Order {
@@ -49,8 +55,8 @@ impl Order {
         }
     }
 
-    /// Adds the next sample of a thread, if it is not known yet.
-    pub fn add(&mut self, sample: u32, thread: u32) {
+    /// Adds the next sample of a thread, if it is not known yet. `loads`: what it stands for; none for all samples if these stand for equally many.
+    pub fn add(&mut self, sample: u32, thread: u32, loads: Option<f64>) {
         if self.get(sample).is_some() {
             return;
         }
@@ -61,6 +67,11 @@ impl Order {
         let place = (thread, *number);
         *number += 1;
         self.len += 1;
+        if let Some(loads) = loads {
+            self.upto.resize(self.lengths.len(), vec![0.0]);
+            let upto = &mut self.upto[thread as usize];
+            upto.push(upto.last().copied().unwrap_or(0.0) + loads);
+        }
         let at = sample as usize;
         // What is in one part must not be hidden by the other.
         if at < self.dense.len() {
@@ -71,6 +82,29 @@ impl Order {
         } else {
             self.sparse.insert(sample, place);
         }
+    }
+
+    /// Whether samples stand for different numbers of loads.
+    pub fn is_weighed(&self) -> bool {
+        !self.upto.is_empty()
+    }
+
+    /// Loads that samples of a thread stand for, `from..to` by their numbers there; only where these are not equally many.
+    pub fn loads(&self, thread: u32, from: u32, to: u32) -> f64 {
+        let upto = &self.upto[thread as usize];
+        upto[to as usize] - upto[from as usize]
+    }
+
+    /// What a window of `1 << level` samples counts for in means: the loads that they stand for, or one if all samples stand for equally many.
+    fn weight(&self, thread: u32, window: u32, level: usize) -> f64 {
+        if self.is_weighed() { self.loads(thread, window << level, (window + 1) << level) } else { 1.0 }
+    }
+
+    /// What all whole windows of `1 << level` samples count for.
+    fn windows(&self, level: usize) -> f64 {
+        let whole = |length: u32| length.checked_shr(level as u32).unwrap_or(0);
+        let of = |(thread, &length): (u32, &u32)| if self.is_weighed() { self.loads(thread, 0, whole(length) << level) } else { whole(length).into() };
+        (0..).zip(&self.lengths).map(of).sum()
     }
 
     /// Number of samples.
@@ -116,6 +150,42 @@ struct Stratum {
     irregular: f64,
     /// Share of the windows of 1, 2, 4, … samples that touch it.
     active: Vec<f64>,
+    /// For these windows: loads of one (of those that touch it, where these differ), and the mean footprint.
+    levels: Vec<(f64, Spread)>,
+}
+
+impl Stratum {
+    /// Of how many samples windows of `size` rows are that touch it, as a power of two.
+    fn level(&self, size: f64) -> f64 {
+        match self.levels.iter().position(|l| l.0 > size) {
+            Some(0) => 0.0,
+            Some(at) => {
+                let (from, to) = (self.levels[at - 1].0, self.levels[at].0);
+                (at - 1) as f64 + (size / from).ln() / (to / from).ln()
+            }
+            None => self.levels.len().saturating_sub(1) as f64,
+        }
+    }
+}
+
+/// A mean, and the squares of how far its interval reaches below and above.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spread {
+    value: f64,
+    below: f64,
+    above: f64,
+}
+
+impl Spread {
+    fn add(&mut self, other: Spread) {
+        self.value += other.value;
+        self.below += other.below;
+        self.above += other.above;
+    }
+
+    fn estimate(self) -> Estimate {
+        Estimate { value: self.value, lo: (self.value - self.below.sqrt()).max(0.0), hi: self.value + self.above.sqrt() }
+    }
 }
 
 /// Footprint against window size.
@@ -131,6 +201,8 @@ pub struct Curve {
     at_sample: f64,
     /// Standard deviation of that over itself, by which samples have met the strata.
     met: f64,
+    /// Samples stand for different numbers of loads.
+    weighed: bool,
     /// Sizes from two periods on, ascending, and what was found there.
     far: Vec<(f64, Estimate)>,
 }
@@ -148,7 +220,11 @@ impl Curve {
         }
         let footprint = match self.far.iter().position(|f| f.0 * (1.0 + 1e-9) >= size) {
             Some(0) => self.between(size, half),
-            Some(at) => straight(self.far[at - 1], self.far[at], size),
+            Some(at) => {
+                let (from, to) = (self.far[at - 1], self.far[at]);
+                let of = |of: fn(&Estimate) -> f64| straight((from.0, of(&from.1)), (to.0, of(&to.1)), size);
+                Estimate { value: of(|e| e.value), lo: of(|e| e.lo), hi: of(|e| e.hi) }
+            }
             // The last windows that can be counted: no longer ones are known.
             None => self.far.last()?.1,
         };
@@ -169,31 +245,52 @@ impl Curve {
         Estimate { value, lo: value * factor(found.lo, (1.0 - half).max(0.0)), hi: value * factor(found.hi, 1.0 + half) }
     }
 
+    /// What the model gives for windows of `size` rows, between the sample and two periods.
     fn model(&self, size: f64) -> f64 {
-        let end = self.far.first().map_or(self.sample, |f| f.0);
-        self.strata
-            .iter()
-            .map(|s| {
-                let whole = s.nearby.max(s.per_sample);
-                // A window that touches it need not do so all the time.
-                let (active, first) = (self.activity(s, size), s.active.first().copied().unwrap_or(0.0));
-                let steps = |size: f64, active: f64| (size / self.sample * first / active.max(1e-300)).max(1.0);
-                let (now, last) = (steps(size, active), steps(end, self.activity(s, end)));
-                let grown = |steps: f64| {
-                    let walked = (s.per_sample * (1.0 + self.growth * (steps - 1.0))).min(whole);
-                    let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
-                    walked + (chance - walked) * s.irregular
-                };
-                // What was found two periods away must be reached.
-                let power = if last > 1.0 && s.per_sample > 0.0 { (whole / s.per_sample).ln() / last.ln() } else { 0.0 };
-                active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
-            })
-            .sum()
+        self.strata.iter().map(|s| self.grown(s, size)).sum()
+    }
+
+    /// The same of one stratum.
+    fn grown(&self, s: &Stratum, size: f64) -> f64 {
+        let end = if self.weighed { s.levels.get(1).map(|l| l.0) } else { self.far.first().map(|f| f.0) }.unwrap_or(self.sample);
+        let whole = s.nearby.max(s.per_sample);
+        // A window that touches it need not do so all the time.
+        let (active, first) = (self.activity(s, size), s.active.first().copied().unwrap_or(0.0));
+        let steps = |size: f64, active: f64| (size / self.sample * first / active.max(1e-300)).max(1.0);
+        let (now, last) = (steps(size, active), steps(end, self.activity(s, end)));
+        let grown = |steps: f64| {
+            let walked = (s.per_sample * (1.0 + self.growth * (steps - 1.0))).min(whole);
+            let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
+            walked + (chance - walked) * s.irregular
+        };
+        // What was found two periods away must be reached.
+        let power = if last > 1.0 && s.per_sample > 0.0 { (whole / s.per_sample).ln() / last.ln() } else { 0.0 };
+        active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
+    }
+
+    /// The mean footprint of one stratum in windows of `size` rows, two periods or more. Where its code is so fast that a window of two samples covers more, the model.
+    fn far_of(&self, s: &Stratum, size: f64) -> Spread {
+        match s.levels.iter().position(|l| l.0 >= size) {
+            Some(at) if s.levels[at].0 == size => s.levels[at].1,
+            Some(at) if at > 1 => {
+                let (from, to) = (s.levels[at - 1], s.levels[at]);
+                let of = |of: fn(&Spread) -> f64| straight((from.0, of(&from.1)), (to.0, of(&to.1)), size);
+                Spread { value: of(|s| s.value), below: of(|s| s.below), above: of(|s| s.above) }
+            }
+            Some(_) => {
+                let known = s.levels.get(1).or(s.levels.first()).map(|l| l.1).unwrap_or_default();
+                let value = self.grown(s, size);
+                let part = (value / known.value.max(1e-300)).powi(2);
+                Spread { value, below: known.below * part, above: known.above * part }
+            }
+            // Windows that touch it are no longer than this: the run has no more of it.
+            None => s.levels.last().map(|l| l.1).unwrap_or_default(),
+        }
     }
 
     /// Share of the windows of `size` rows that touch a stratum.
     fn activity(&self, stratum: &Stratum, size: f64) -> f64 {
-        let level = (size / self.period).max(1.0).log2();
+        let level = if self.weighed { stratum.level(size) } else { (size / self.period).max(1.0).log2() };
         let (low, part) = (level.floor() as usize, level.fract());
         let at = |l: usize| stratum.active.get(l).or(stratum.active.last()).copied().unwrap_or(0.0);
         at(low) + (at(low + 1) - at(low)) * part
@@ -206,10 +303,9 @@ impl Curve {
 }
 
 /// Between two sizes, straight in logarithms.
-fn straight(from: (f64, Estimate), to: (f64, Estimate), size: f64) -> Estimate {
-    let part = ((size / from.0).ln() / (to.0 / from.0).ln()).clamp(0.0, 1.0);
-    let of = |a: f64, b: f64| if a > 0.0 && b > 0.0 { (a.ln() + (b / a).ln() * part).exp() } else { a + (b - a) * part };
-    Estimate { value: of(from.1.value, to.1.value), lo: of(from.1.lo, to.1.lo), hi: of(from.1.hi, to.1.hi) }
+fn straight((from, a): (f64, f64), (to, b): (f64, f64), size: f64) -> f64 {
+    let part = ((size / from).ln() / (to / from).ln()).clamp(0.0, 1.0);
+    if a > 0.0 && b > 0.0 { (a.ln() + (b / a).ln() * part).exp() } else { a + (b - a) * part }
 }
 
 /// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: how many were seen, by exactly one sample, by exactly two. As differences
@@ -257,6 +353,27 @@ impl Together {
     }
 }
 
+/// The same where each window counts for the loads that its samples stand for.
+struct Weighed {
+    levels: Vec<[f64; 3]>,
+}
+
+impl Weighed {
+    fn add(&mut self, places: &[(u32, u32)], order: &Order) {
+        for (level, sums) in self.levels.iter_mut().enumerate() {
+            for same in places.chunk_by(|a, b| (a.0, a.1 >> level) == (b.0, b.1 >> level)) {
+                let (thread, window) = (same[0].0, same[0].1 >> level);
+                if window < order.lengths[thread as usize] >> level {
+                    let weight = order.weight(thread, window, level);
+                    sums[0] += weight;
+                    sums[1] += if same.len() == 1 { weight } else { 0.0 };
+                    sums[2] += if same.len() == 2 { weight } else { 0.0 };
+                }
+            }
+        }
+    }
+}
+
 /// One more at the levels `from..to`.
 fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     if from < to {
@@ -283,13 +400,14 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
 /// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`super::footprint()`].
 pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
     let lengths = order.lengths();
-    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let longest = f64::from(lengths.iter().copied().max().unwrap_or(0)) * period;
+    let longest = if order.is_weighed() { (0..).zip(lengths).map(|(thread, &length)| order.loads(thread, 0, length)).fold(0.0, f64::max) } else { longest };
     let list = &blocks.blocks;
     let parts = blocks.strata(design);
     let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
     let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(parts, 1.0, list.len() as f64) };
     let mut curve =
-        Curve { inside: inside.to_vec(), sample, period, longest: f64::from(longest) * period, growth: growth_at_end(inside), ..Curve::default() };
+        Curve { inside: inside.to_vec(), sample, period, longest, growth: growth_at_end(inside), weighed: order.is_weighed(), ..Curve::default() };
     let mut from = 0;
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, &ends) {
@@ -301,11 +419,10 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;
     }
-    // Windows of so many samples, of all threads.
-    let windows: Vec<f64> = (0..LEVELS).map(|e| lengths.iter().map(|l| l.checked_shr(e as u32).unwrap_or(0)).sum::<u32>().into()).collect();
-    let levels = windows.iter().take_while(|&&w| w > 0.0).count();
-    // By level: the footprint, and the squares of what its ends are away from it.
-    let mut sums = vec![[0.0f64; 3]; levels];
+    // What windows of so many samples count for, of all threads.
+    let windows: Vec<f64> = (0..LEVELS).map(|level| order.windows(level)).take_while(|&w| w > 0.0).collect();
+    // Standard deviation of the logarithm of what samples stand for.
+    let speeds = design.weights.map_or(0.0, |error| error.ln_1p() / Z);
     let mut met = 0.0;
     let mut once = Once::new(lengths);
     let mut places: Vec<(u32, u32)> = Vec::new();
@@ -313,6 +430,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         let mut touched: Vec<u64> = Vec::new();
         let mut sightings = 0u64;
         let mut together = Together::new();
+        let mut weighed = Weighed { levels: vec![[0.0; 3]; if curve.weighed { windows.len() } else { 0 }] };
         once.begin();
         for &at in &group {
             places.clear();
@@ -322,45 +440,71 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
             }
             sightings += places.len() as u64;
             touched.extend(places.iter().filter(|p| once.is_new(**p)).map(|p| u64::from(p.0) << 32 | u64::from(p.1)));
-            together.add(&places, lengths);
+            if curve.weighed {
+                weighed.add(&places, order);
+            } else {
+                together.add(&places, lengths);
+            }
         }
         touched.sort_unstable();
-        let per_sample = sightings as f64 / touched.len().max(1) as f64;
+        let counts: Vec<[f64; 3]> = if curve.weighed { weighed.levels } else { together.levels().take(windows.len()).collect() };
         let irregular = group.iter().filter(|&&at| list[at as usize].irregular).count() as f64 / group.len() as f64;
-        let varies = changes(&touched, lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
-        let mut nearby = per_sample;
-        let counts = together.levels().zip(&windows).zip(&mut sums).enumerate();
+        let mut varies = varies(&touched, order);
+        let mut stratum = Stratum { irregular, ..Stratum::default() };
         // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
-        let mut active = Vec::with_capacity(levels);
         let mut starts: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
-        for (level, (([seen, singles, pairs], &windows), sum)) in counts {
+        for (level, ([seen, singles, pairs], &windows)) in counts.into_iter().zip(&windows).enumerate() {
             if level > 0 {
                 starts.iter_mut().for_each(|w| w.1 /= 2);
                 starts.dedup();
             }
             // A last, incomplete one does not count.
-            let count = starts.iter().filter(|w| w.1 < lengths[w.0 as usize] >> level).count();
-            active.push(count as f64 / windows);
-            let here = Design { samples: 1 << level, ..design.marked() };
-            let unseen = if level == 0 { Estimate::exact(0.0) } else { Tally::pooled(singles, pairs, per_sample, irregular, here).unseen(here) };
-            let footprint = (seen + unseen.value) * scale / windows;
-            let by_time = footprint * footprint * varies;
-            sum[0] += footprint;
-            sum[1] += ((unseen.value - unseen.lo) * scale / windows).powi(2) + Z * Z * by_time;
-            sum[2] += ((unseen.hi - unseen.value) * scale / windows).powi(2) + Z * Z * by_time;
+            let whole = starts.iter().filter(|w| w.1 < lengths[w.0 as usize] >> level);
+            let (weights, squares) = whole.map(|w| order.weight(w.0, w.1, level)).fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+            if level == 0 {
+                stratum.per_sample = if curve.weighed { seen / weights.max(1e-300) } else { sightings as f64 / touched.len().max(1) as f64 };
+            }
+            if weights <= 0.0 && curve.weighed {
+                // No windows so long that touch it.
+                break;
+            }
+            stratum.active.push(weights / windows);
+            if level == 0 {
+                // What is touched in all of the run's loads is so whatever these are.
+                varies += (speeds * (1.0 - weights / windows)).powi(2);
+            }
+            // Loads of a window that touches it, and what such a window counts for: the evidence is that of (Σw)²/Σw² windows that are alike.
+            let (size, each) = if curve.weighed { (squares / weights, squares / weights) } else { ((1u64 << level) as f64 * period, 1.0) };
+            let marked = design.marked();
+            let share = if curve.weighed { ((1u64 << level) as f64 * sample / size).clamp(f64::MIN_POSITIVE, 1.0) } else { marked.share };
+            let here = Design { samples: 1 << level, share, ..marked };
+            let unseen = if level == 0 { Estimate::exact(0.0) } else { Tally::pooled(singles / each, pairs / each, stratum.per_sample, irregular, here).unseen(here) };
+            let unseen = Estimate { value: unseen.value * each, lo: unseen.lo * each, hi: unseen.hi * each };
+            let value = (seen + unseen.value) * scale / windows;
+            let by_time = value * value * varies;
             if level == 0 {
                 met += by_time;
             }
-            if level == 1 && count > 0 {
-                nearby = (seen + unseen.value) * scale / count as f64;
+            if level == 1 && weights > 0.0 {
+                stratum.nearby = (seen + unseen.value) * scale / weights;
             }
+            let below = ((unseen.value - unseen.lo) * scale / windows).powi(2) + Z * Z * by_time;
+            let above = ((unseen.hi - unseen.value) * scale / windows).powi(2) + Z * Z * by_time;
+            stratum.levels.push((size, Spread { value, below, above }));
         }
-        curve.strata.push(Stratum { nearby, per_sample: per_sample * scale, irregular, active });
+        if stratum.nearby == 0.0 {
+            stratum.nearby = stratum.per_sample;
+        }
+        stratum.per_sample *= scale;
+        curve.strata.push(stratum);
     }
-    curve.far = sums.iter().enumerate().skip(1).map(|(level, &[value, below, above])| {
-        let estimate = Estimate { value, lo: (value - below.sqrt()).max(0.0), hi: value + above.sqrt() };
-        ((1u64 << level) as f64 * period, estimate)
-    }).collect();
+    let far = |level: usize| {
+        let size = (1u64 << level) as f64 * period;
+        let mut all = Spread::default();
+        curve.strata.iter().for_each(|s| all.add(curve.far_of(s, size)));
+        (size, all.estimate())
+    };
+    curve.far = (1..windows.len()).map(far).collect();
     // The whole run, if it is one thread's.
     if lengths.iter().filter(|&&l| l > 0).count() == 1 {
         curve.far.retain(|f| f.0 < curve.longest * (1.0 - 1e-9));
@@ -374,16 +518,33 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         *here = Estimate { value: here.value.min(longer.value), lo: here.lo.min(longer.lo), hi: here.hi.min(longer.hi) };
     }
     curve.at_sample = curve.model(sample);
-    curve.met = met.sqrt() / sums.first().map_or(1.0, |s| s[0]).max(1e-300);
+    let seen: f64 = curve.strata.iter().filter_map(|s| s.levels.first()).map(|l| l.1.value).sum();
+    curve.met = met.sqrt() / seen.max(1e-300);
     curve
+}
+
+/// The variance of what the samples count for that see a stratum, `touched`, over the square of that. Samples come one per period, so it is half the changes between neighbours.
+fn varies(touched: &[u64], order: &Order) -> f64 {
+    if !order.is_weighed() {
+        return changes(touched, &order.lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
+    }
+    let weight = |t: u64| order.weight((t >> 32) as u32, t as u32, 0);
+    let squares: f64 = touched.iter().enumerate().map(|(at, &t)| ends(touched, at, &order.lengths) * weight(t).powi(2)).sum();
+    squares / 2.0 / touched.iter().map(|&t| weight(t)).sum::<f64>().powi(2).max(1e-300)
 }
 
 /// How often a thread's next sample differs from the one before in whether it is among those that are `touched` (sorted; thread above, number below).
 fn changes(touched: &[u64], lengths: &[u32]) -> f64 {
+    (0..touched.len()).map(|at| ends(touched, at, lengths)).sum()
+}
+
+/// Of the samples before and behind one of those that are `touched`: how many are not among them.
+fn ends(touched: &[u64], at: usize, lengths: &[u32]) -> f64 {
+    let t = touched[at];
     let is = |i: Option<usize>, wanted: u64| i.and_then(|i| touched.get(i)) == Some(&wanted);
-    let begins = |(at, &t): (usize, &u64)| u32::from(t as u32 > 0 && !is(at.checked_sub(1), t.wrapping_sub(1)));
-    let ends = |(at, &t): (usize, &u64)| u32::from((t as u32) + 1 < lengths[(t >> 32) as usize] && !is(Some(at + 1), t + 1));
-    touched.iter().enumerate().map(|p| begins(p) + ends(p)).sum::<u32>().into()
+    let begins = t as u32 > 0 && !is(at.checked_sub(1), t.wrapping_sub(1));
+    let ends = (t as u32) + 1 < lengths[(t >> 32) as usize] && !is(Some(at + 1), t + 1);
+    f64::from(u32::from(begins) + u32::from(ends))
 }
 
 /// Which samples have been met since the last [`Once::begin`].
@@ -447,7 +608,7 @@ mod tests {
             for (sample, part) in run.chunks_exact(8192).enumerate() {
                 let group: Vec<u32> = part[3000..3512].iter().map(|a| 1 + (a >> 40) as u32).collect();
                 incidence.add(&Rows { address: &part[3000..3512], size: &[8; 512], group: &group, implied: &[0; 512] }, 0, sample as u32);
-                order.add(sample as u32, 0);
+                order.add(sample as u32, 0, None);
             }
             let blocks = Blocks::new(&Incidence::fold(vec![incidence]), 0, |group| group == 2);
             let curve = curve(&[], &blocks, &order, (512.0, 8192.0), 0, Design::new(16.0, 128), 1.0);
@@ -484,6 +645,52 @@ mod tests {
         }
     }
 
+    /// Samples by time of a program in turns of slow and of fast code, which loads four times as much in a sample's time: means over windows of loads are found if samples
+    /// count for what they stand for, and are far off if they do not.
+    #[test]
+    fn samples_by_time_give_footprints_by_loads() {
+        let (window, period) = (512usize, 2048usize);
+        // Seven samples of slow code and nine of fast code, in turns.
+        let (slow, fast) = (7 * period, 9 * 4 * period);
+        let run: Vec<u64> = (0..12 * (slow + fast))
+            .map(|i| match (i / (slow + fast), i % (slow + fast)) {
+                (_, at) if at < slow => at as u64 % 300 * 8,
+                (turn, at) => 1 << 40 | (turn * 20_000 + at % 5_000) as u64 * 8,
+            })
+            .collect();
+        let mut state = 5u64;
+        let (mut incidence, mut samples, mut at) = (Incidence::default(), Vec::new(), 0);
+        while at < run.len() {
+            let length = if at % (slow + fast) < slow { period } else { 4 * period };
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let from = at + (state >> 33) as usize % (length - window);
+            incidence.add(&Rows { address: &run[from..from + window], size: &[8; 512], group: &[1; 512], implied: &[0; 512] }, 0, samples.len() as u32);
+            samples.push((from, length as f64));
+            at += length;
+        }
+        let blocks = Blocks::new(&Incidence::fold(vec![incidence]), 0, |_| true);
+        let period = run.len() as f64 / samples.len() as f64;
+        let design = Design::new(period / window as f64, samples.len() as u64);
+        let truth: Vec<f64> = (4..=19).map(|level| by_definition(&run, 1 << level)).collect();
+        let errors = [false, true].map(|weighed| {
+            let weight = |length: f64| if weighed { length } else { 1.0 };
+            let sum: f64 = samples.iter().map(|s| weight(s.1)).sum();
+            let mean = |size: usize| samples.iter().map(|&(from, length)| weight(length) * by_definition(&run[from..from + window], size)).sum::<f64>() / sum;
+            let inside: Vec<(f64, f64)> = (4..=9).map(|level| ((1u64 << level) as f64, mean(1 << level))).collect();
+            let mut order = Order::default();
+            samples.iter().enumerate().for_each(|(number, s)| order.add(number as u32, 0, weighed.then_some(s.1)));
+            let curve = curve(&inside, &blocks, &order, (window as f64, period), 0, design, 1.0);
+            let off = truth.iter().zip(4..).map(|(truth, level)| {
+                let found = curve.at((1u64 << level) as f64).unwrap().footprint;
+                println!("{} 2^{level}: {found:?} for {truth:.0}", if weighed { "by loads" } else { "by time" });
+                assert!(found.lo <= found.value && found.value <= found.hi);
+                (found.value / truth).ln().abs()
+            });
+            off.sum::<f64>() / truth.len() as f64
+        });
+        assert!(errors[1] < 0.15 && errors[0] > 1.5 * errors[1], "{errors:?}");
+    }
+
     #[test]
     fn footprints_of_windows_longer_than_a_sample_are_near_the_truth() {
         let mut state = 3u64;
@@ -514,7 +721,7 @@ mod tests {
                 let address = &part[from..from + window];
                 let group: Vec<u32> = address.iter().map(|a| 1 + (a >> 40) as u32).collect();
                 incidence.add(&Rows { address, size: &vec![8; window], group: &group, implied: &vec![0; window] }, 0, sample as u32);
-                order.add(sample as u32, 0);
+                order.add(sample as u32, 0, None);
             }
             let incidence = Incidence::fold(vec![incidence]);
             let blocks = Blocks::new(&incidence, 0, |_| true);

@@ -4,6 +4,7 @@ use super::footprint::{Stratum, base, strata, together};
 use super::{Block, Design, Estimate};
 use crate::incidence::{Incidence, Mark};
 use crate::mix::Mixed;
+use crate::shares::Shares;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -94,8 +95,21 @@ fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bo
     *last = one.sample;
 }
 
+/// Addresses that samples have seen, each for what the rows of its sample stand for: the sum behind the mean footprint per window.
+fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
+    let mut sums = Sightings::default();
+    for same in list.chunk_by(|a, b| (a.number, a.sample) == (b.number, b.sample)) {
+        let classes = same.iter().fold(0, |classes, s| classes | s.classes);
+        let weight = shares.weight(same[0].sample);
+        sums.all += weight;
+        sums.strided += if classes & STRIDED != 0 { weight } else { 0.0 };
+        sums.irregular += if classes & IRREGULAR != 0 { weight } else { 0.0 };
+    }
+    sums
+}
+
 /// What a target has seen of which its sightings, in the order of numbers and samples, are these.
-fn kinds(list: &[Sighting], distinct: &mut Distinct) -> Kinds {
+fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Kinds {
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
     let mut kinds = Kinds { samples, ..Kinds::default() };
@@ -121,7 +135,23 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct) -> Kinds {
         let second = if samples > 1 { first[1] } else { 0 };
         kinds.lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular });
     }
+    let count = |blocks: &[Block]| blocks.iter().map(|b| u64::from(b.samples)).sum::<u64>() as f64;
+    kinds.sightings = match shares {
+        Some(shares) => weighted(list, shares),
+        None => Sightings { all: count(&kinds.all), strided: count(&kinds.strided), irregular: count(&kinds.irregular) },
+    };
     kinds
+}
+
+/// Addresses that samples have seen, summed over samples: each counts for what the rows of its sample stand for ([`Shares`]), or for one where all samples are alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sightings {
+    /// Addresses.
+    pub all: f64,
+    /// Addresses of Strided loads.
+    pub strided: f64,
+    /// Addresses of Irregular loads.
+    pub irregular: f64,
 }
 
 /// What one target has seen. All lists are sorted by number.
@@ -137,6 +167,8 @@ pub struct Kinds {
     pub lines: Vec<Block>,
     /// Samples that have seen any of them.
     pub samples: u64,
+    /// Over all samples.
+    pub sightings: Sightings,
 }
 
 /// Blocks by target.
@@ -147,12 +179,12 @@ pub struct Grouped {
 
 impl Grouped {
     /// Groups marks. `targets` gives the targets of a code group.
-    pub fn new<'a>(incidence: &Incidence, targets: impl Fn(u32) -> &'a [u32]) -> Grouped {
-        Grouped::by_mark(incidence, |_, mark| targets(mark.group))
+    pub fn new<'a>(incidence: &Incidence, shares: Option<&Shares>, targets: impl Fn(u32) -> &'a [u32]) -> Grouped {
+        Grouped::by_mark(incidence, shares, |_, mark| targets(mark.group))
     }
 
     /// Groups marks. `targets` gives the targets of a mark in an address space.
-    pub fn by_mark<'a>(incidence: &Incidence, mut targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
+    pub fn by_mark<'a>(incidence: &Incidence, shares: Option<&Shares>, mut targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
         let mut seen: Vec<Vec<Sighting>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
@@ -172,7 +204,7 @@ impl Grouped {
                 if !list.is_sorted_by_key(|s| s.number) {
                     list.par_sort_unstable();
                 }
-                self::kinds(&list, distinct)
+                self::kinds(&list, distinct, shares)
             },
         );
         Grouped { kinds: kinds.collect() }
@@ -248,6 +280,14 @@ impl Blocks {
         self.strata.get_or_init(|| strata(&self.blocks, design.marked()))
     }
 
+    /// Blocks that samples have seen, summed over samples; as [`Sightings`].
+    pub fn sightings(&self, shares: Option<&Shares>) -> f64 {
+        match shares {
+            Some(shares) => self.samples.iter().map(|&sample| shares.weight(sample)).sum(),
+            None => self.samples.len() as f64,
+        }
+    }
+
     /// As [`super::footprint()`].
     pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
         if design.complete() || self.blocks.is_empty() {
@@ -276,7 +316,7 @@ mod tests {
         let incidence = Incidence::fold(vec![incidence]);
         let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
         // Each group counts in a row of its own and in one for all.
-        let grouped = Grouped::new(&incidence, |group| &rows[group as usize / 4]);
+        let grouped = Grouped::new(&incidence, None, |group| &rows[group as usize / 4]);
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
         assert_eq!(of(1).lines, [Block { number: 1, samples: 2, first: [0, 1], irregular: false }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false }]);
         assert_eq!(of(2).lines, [Block { number: 1, samples: 1, first: [1, 0], irregular: false }, Block { number: 2, samples: 1, first: [2, 0], irregular: false }]);

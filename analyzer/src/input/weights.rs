@@ -9,7 +9,7 @@ use polars::prelude::*;
 use std::path::Path;
 
 /// Weights by sample.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Weights {
     /// In units of 1/[`UNIT`]; 0 where nothing is known.
     by_sample: Vec<u64>,
@@ -19,6 +19,23 @@ pub struct Weights {
 pub const UNIT: u64 = 16;
 
 impl Weights {
+    /// Weights that were stored before, by sample.
+    pub fn from_parts(by_sample: Vec<u64>) -> Weights {
+        Weights { by_sample }
+    }
+
+    /// By sample.
+    pub fn by_sample(&self) -> &[u64] {
+        &self.by_sample
+    }
+
+    /// Adds those of other samples, which are numbered from `first` on here.
+    pub fn append(&mut self, other: &Weights, first: u32) {
+        let end = first as usize + other.by_sample.len();
+        self.by_sample.resize(end.max(self.by_sample.len()), 0);
+        self.by_sample[first as usize..end].copy_from_slice(&other.by_sample);
+    }
+
     /// The weight of a sample.
     pub fn of(&self, sample: u32) -> u64 {
         self.by_sample.get(sample as usize).copied().unwrap_or(0)

@@ -6,6 +6,7 @@ use crate::footprint::FootprintSet;
 use crate::hats::Places;
 use crate::incidence::Incidence;
 use crate::input::weights::UNIT;
+use crate::shares::Shares;
 use crate::strides::ByGroup;
 
 /// Strides shown per row.
@@ -19,6 +20,8 @@ pub struct Basis<'a> {
     pub incidence: &'a Incidence,
     /// How estimates are made.
     pub places: Places,
+    /// What samples stand for, where that is not the same for all.
+    pub shares: Option<Shares>,
     /// Strides of the code.
     pub strides: ByGroup,
     /// By group of code: executed loads that each recorded or implied one stands for; none if that is not known.
@@ -42,6 +45,7 @@ impl<'a> Basis<'a> {
             footprint: &bucket.footprint,
             incidence: &outcome.incidence,
             places,
+            shares: Shares::new(outcome),
             strides: ByGroup::new(&outcome.strides, |site| code.site_group(site), loads),
             stands_for,
         }
@@ -63,6 +67,6 @@ impl Default for Basis<'static> {
         use std::sync::LazyLock;
         static NOTHING: LazyLock<(FootprintSet, Incidence)> = LazyLock::new(Default::default);
         let places = Places { design: None, estimator: crate::hats::Estimator::Recapture, resonant: false };
-        Basis { footprint: &NOTHING.0, incidence: &NOTHING.1, places, strides: ByGroup::default(), stands_for: None }
+        Basis { footprint: &NOTHING.0, incidence: &NOTHING.1, places, shares: None, strides: ByGroup::default(), stands_for: None }
     }
 }

@@ -164,7 +164,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
     }
     let mut counts = footprints(basis.footprint, &places);
     counts.iter_mut().zip(&found).for_each(|(c, f)| c.add_rows(&f.sums.counts()));
-    let seen = Grouped::by_mark(basis.incidence, |space, mark| places.below_root(space, mark.address));
+    let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| places.below_root(space, mark.address));
     let maker = Maker { code, units: &units, spaces, sizes, total, resolver, basis, seen, whole };
     // From the inside out: a region has what those in it have.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];

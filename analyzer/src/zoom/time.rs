@@ -26,6 +26,7 @@ use crate::histogram::Histogram;
 use crate::incidence::Incidence;
 use crate::metrics::{Bin, Counts, Metrics};
 use crate::mix::Mixed;
+use crate::shares::Shares;
 use crate::strides::StrideShare;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -180,7 +181,7 @@ fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
 }
 
 /// What the samples of each extent have seen.
-fn seen(marks: &Incidence, samples: &[SampleInfo], extents: &[Extent]) -> Grouped {
+fn seen(marks: &Incidence, shares: Option<&Shares>, samples: &[SampleInfo], extents: &[Extent]) -> Grouped {
     let places: Vec<u32> = (0..extents.len() as u32).collect();
     let mut of_sample: HashMap<u32, usize, Mixed> = HashMap::default();
     for (place, extent) in extents.iter().enumerate() {
@@ -189,7 +190,7 @@ fn seen(marks: &Incidence, samples: &[SampleInfo], extents: &[Extent]) -> Groupe
             of_sample.extend(list.iter().map(|&s| (samples[s].sample, place)));
         }
     }
-    Grouped::by_mark(marks, |_, mark| of_sample.get(&mark.sample).map_or(&[], |&place| std::slice::from_ref(&places[place])))
+    Grouped::by_mark(marks, shares, |_, mark| of_sample.get(&mark.sample).map_or(&[], |&place| std::slice::from_ref(&places[place])))
 }
 
 /// What was counted of a part of the run.
@@ -248,7 +249,9 @@ impl Describer<'_> {
             Hats::default()
         } else {
             // A trigger that is in step with the program is so in its parts as well.
-            let design = basis.places.design.map(|d| Design { samples: list.len() as u64, ..d });
+            let marked = infos().map(|s| s.sample).filter(|&s| basis.incidence.has(s));
+            let windows = basis.shares.as_ref().map(|shares| shares.windows(marked));
+            let design = basis.places.design.map(|d| Design { samples: list.len() as u64, windows, ..d });
             let executed = basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
             Places { design, ..basis.places }.make(seen, basis.incidence.scale(), counts, executed)
         };
@@ -443,7 +446,7 @@ pub fn zoom(
     let (whole, by_code) = part.as_ref().map_or((whole, by_code), |p| (&p.0, &p.1));
     // Of the node that is divided: a node's children need no others.
     let mut narrowed: Option<Incidence> = None;
-    let mut root = describer.node(String::new(), &extent, whole, seen(basis.incidence, samples, std::slice::from_ref(&extent)).of(0));
+    let mut root = describer.node(String::new(), &extent, whole, seen(basis.incidence, basis.shares.as_ref(), samples, std::slice::from_ref(&extent)).of(0));
     root.hot = describer.all > 0;
     root.on_path = true;
     root.functions = top_functions(&whole.counts, &by_code.functions, code, FUNCTIONS);
@@ -466,7 +469,7 @@ pub fn zoom(
         }
         let id = |k: usize| if at.id.is_empty() { k.to_string() } else { format!("{}.{k}", at.id) };
         let marks = narrowed.as_ref().unwrap_or(basis.incidence);
-        let seen = seen(marks, samples, &extents);
+        let seen = seen(marks, basis.shares.as_ref(), samples, &extents);
         let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &Part), bool))| Node { hot, ..describer.node(id(k), e, part, seen.of(k as u32)) };
         at.children = extents.iter().zip(&parts).zip(hot).enumerate().map(describe).collect();
         let Some((next, by_code)) = next else { break };
