@@ -153,6 +153,12 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
+/// Share of the run's samples that have so many loads, or of the loads that these stand for.
+fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
+    let of = |least: u64| outcome.samples.iter().filter(|s| s.loads >= least.max(1)).map(|s| shares.map_or(1.0, |shares| shares.loads(s.sample))).sum::<f64>();
+    of(loads) / of(0).max(f64::MIN_POSITIVE)
+}
+
 /// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
 pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(&Shares, f64)>) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
@@ -168,8 +174,10 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(
     let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
     let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
     let scale = outcome.incidence.scale();
+    // Samples have equally many records, and some code has more loads in these than other: the few that are longer than the others are of such code.
+    let most = (MIN_LEVEL..=MAX_LEVEL).rev().find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
     let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
-        (MIN_LEVEL..=MAX_LEVEL)
+        (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
             .map(|level| (level, outcome.windows.sums_of_run(level)))
             .filter(|(_, s)| s.windows > 0)
             .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))

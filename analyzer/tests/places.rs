@@ -364,6 +364,29 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     }
 }
 
+/// Windows that only some long samples have say nothing of the others' code.
+#[test]
+fn sizes_of_a_few_long_samples_are_not_measured() {
+    let mut random = Random(17);
+    let sample = |sample: u32, loads: u64| (0..loads).map(move |i| (sample, i));
+    let rows: Vec<Row> = (0..40u32)
+        .flat_map(|s| sample(s, if s % 8 == 0 { 600 } else { 300 }))
+        .map(|(sample, i)| {
+            // The long ones walk, the others use some words again and again.
+            let address = if sample % 8 == 0 { 0x40_0000 + (u64::from(sample) * 600 + i) * 8 } else { 0x10_0000 + random.below(64) * 8 };
+            Row { process: 7, thread: 7, seq: u64::from(sample) * 10_000 + i, sample, time_ns: u64::from(sample) * 10_000 + i, site: 0, address, size: 8, class: 1, ip: 0x1000, ..Row::default() }
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "ring", &rows);
+    let result = analyze(folder.path(), &[]);
+    let at = |size: u64| result["growth"].as_array().unwrap().iter().find(|g| g["W"] == size).unwrap().clone();
+    let (known, found) = (at(256), at(512));
+    assert!(known["measured"] == true && found["measured"] == false, "{known} {found}");
+    // All of the long ones' windows are of 512 addresses; an eighth of the samples are long.
+    assert!(found["F_hat"].as_f64().unwrap() < 2.0 * known["F_hat"].as_f64().unwrap() && known["F_hat"].as_f64().unwrap() < 128.0, "{known} {found}");
+}
+
 /// Where a load instruction stays in one object and region, strides are counts.
 #[test]
 fn strides_of_places_are_those_of_their_code() {

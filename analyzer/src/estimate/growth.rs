@@ -215,8 +215,13 @@ impl Curve {
             let footprint = Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) };
             return Some(CurvePoint { footprint, measured: true });
         }
-        if size < self.sample || size > self.longest * (1.0 + 1e-9) {
+        if size > self.longest * (1.0 + 1e-9) {
             return None;
+        }
+        if size < self.sample {
+            // Too few samples are as long as this.
+            let value = self.inside.last().filter(|i| i.0 < size).map(|i| grown_from(*i, size, self.growth))?;
+            return Some(CurvePoint { footprint: Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) }, measured: false });
         }
         let footprint = match self.far.iter().position(|f| f.0 * (1.0 + 1e-9) >= size) {
             Some(0) => self.between(size, half),
@@ -235,7 +240,7 @@ impl Curve {
     fn between(&self, size: f64, half: f64) -> Estimate {
         // The model is exact at the sample's size but for what the strata's means hide: it starts there.
         let at_sample = self.at_sample;
-        let exact = self.inside.last().map_or(at_sample, |i| i.1 * (self.sample / i.0).powf(self.growth.min(1.0)));
+        let exact = self.inside.last().map_or(at_sample, |i| grown_from(*i, self.sample, self.growth));
         let fade = (self.sample / size).sqrt();
         let fit = 1.0 + (exact / at_sample.max(1e-300) - 1.0) * fade;
         let value = self.model(size) * fit;
@@ -300,6 +305,11 @@ impl Curve {
     pub fn end(&self) -> f64 {
         self.longest
     }
+}
+
+/// What windows that are a bit longer than those of a known footprint have.
+fn grown_from((known, footprint): (f64, f64), size: f64, growth: f64) -> f64 {
+    footprint * (size / known).powf(growth.min(1.0))
 }
 
 /// Between two sizes, straight in logarithms.
