@@ -27,16 +27,19 @@
 
 mod pass;
 mod placement;
+mod staged;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use placement::ModuleMap;
+pub use staged::{Load, Staged};
 pub use tables::Tables;
 
 use crate::abi::{MARK_CUT, MARK_FIRST, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, Slot};
 use crate::spill::{SegmentHeader, SegmentKind};
-use pass::Pass;
+use pass::{Limit, Pass};
+use staged::{Clock, FEW};
 
 /// Rows as columns, as in [`crate::trace::COLUMNS`] without `process` and `thread`. All have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -187,56 +190,8 @@ pub struct Expander<'a> {
     last_time: u64,
     /// Buffers of passes that ended.
     spare: Vec<Vec<Slot>>,
-    /// Rows of the segment in work, before their columns are filled in.
+    /// Rows of the segment in work where all columns are asked for.
     staged: Staged,
-}
-
-/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point numbers, which are cheaper than
-/// floating-point ones and do not round.
-struct Clock {
-    begin: u64,
-    span: u64,
-    /// Nanoseconds per slot, times 2^`shift`, rounded up: what is a whole number stays one, and no time is behind that of a later slot.
-    step: u64,
-    shift: u32,
-}
-
-impl Clock {
-    fn new(header: &SegmentHeader, slots: usize) -> Clock {
-        // As a signed number, so that one bit is free for what rounding adds.
-        let span = header.end_ns.saturating_sub(header.begin_ns).min(i64::MAX as u64);
-        let shift = span.leading_zeros() - 1;
-        let step = (u128::from(span) << shift).div_ceil(slots.max(1) as u128) as u64;
-        Clock { begin: header.begin_ns, span, step, shift }
-    }
-
-    /// The time of a slot of this segment, or of its end.
-    #[inline]
-    fn at(&self, slot: u32) -> u64 {
-        self.begin + (u64::from(slot).wrapping_mul(self.step) >> self.shift).min(self.span)
-    }
-}
-
-/// Appends `count` values: the first of `four`, or all of `more`. Most passes have few rows, and as many as no branch predictor knows.
-#[inline(always)]
-fn extend<T: Copy, I: Iterator<Item = T>>(to: &mut Vec<T>, four: [T; 4], count: usize, more: impl FnOnce() -> I) {
-    if count <= four.len() {
-        let end = to.len() + count;
-        to.extend_from_slice(&four);
-        to.truncate(end);
-    } else {
-        to.extend(more());
-    }
-}
-
-/// What is known of each row while slots are read; the rest comes from the tables afterwards.
-#[derive(Default)]
-struct Staged {
-    row: Vec<u32>,
-    slot: Vec<u32>,
-    module: Vec<u16>,
-    /// (row, size) where the size is not the site's.
-    sizes: Vec<(usize, u32)>,
 }
 
 impl<'a> Expander<'a> {
@@ -295,22 +250,41 @@ impl<'a> Expander<'a> {
     /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a new
     /// sample takes; it is counted up. The last pass of a `full` segment stays open for the next one.
     pub fn segment(&mut self, header: &SegmentHeader, slots: &[Slot], next_sample: &mut u32, out: &mut RowBatch) {
-        let continues = self.started && header.kind == SegmentKind::Full && header.first_slot == self.next_slot;
-        if !continues {
-            self.finish(out);
-            self.start(header, next_sample);
-        }
-        self.next_slot = header.first_slot.wrapping_add(slots.len() as u64);
-        self.slots(slots, out);
-        self.fill(Some((header, slots.len())), out);
-        self.last_time = header.end_ns;
-        if header.kind == SegmentKind::Window {
-            self.finish(out);
-        }
+        self.whole(out, |expander, staged| expander.stage(header, slots, next_sample, staged));
     }
 
     /// Ends the sample: what is open is closed. To be called after a thread's last segment.
     pub fn finish(&mut self, out: &mut RowBatch) {
+        self.whole(out, |expander, staged| expander.finish_staged(staged));
+    }
+
+    /// All columns of the rows that `work` makes.
+    fn whole(&mut self, out: &mut RowBatch, work: impl FnOnce(&mut Self, &mut Staged)) {
+        let mut staged = std::mem::take(&mut self.staged);
+        work(self, &mut staged);
+        staged.fill(self.tables, out);
+        staged.clear();
+        self.staged = staged;
+    }
+
+    /// As [`Expander::segment`], without the columns that can be had later.
+    pub fn stage(&mut self, header: &SegmentHeader, slots: &[Slot], next_sample: &mut u32, out: &mut Staged) {
+        let continues = self.started && header.kind == SegmentKind::Full && header.first_slot == self.next_slot;
+        if !continues {
+            self.finish_staged(out);
+            self.start(header, next_sample);
+        }
+        self.next_slot = header.first_slot.wrapping_add(slots.len() as u64);
+        self.slots(slots, out);
+        self.stretch(Clock::new(header, slots.len()), out);
+        self.last_time = header.end_ns;
+        if header.kind == SegmentKind::Window {
+            self.finish_staged(out);
+        }
+    }
+
+    /// As [`Expander::finish`], without the columns that can be had later.
+    pub fn finish_staged(&mut self, out: &mut Staged) {
         if !self.started {
             return;
         }
@@ -320,9 +294,18 @@ impl<'a> Expander<'a> {
         while let Some(suspended) = self.suspended.pop() {
             self.abandon(suspended.pass);
         }
-        self.fill(None, out);
+        // There is no other time at hand.
+        self.stretch(Clock::stopped(self.last_time), out);
         self.counters.implied_unplaced += std::mem::take(&mut self.pending_implied);
         self.started = false;
+    }
+
+    /// Ends what the rows of a segment have in common.
+    fn stretch(&mut self, clock: Clock, out: &mut Staged) {
+        let rows = out.stretch(self.sample, self.seq, clock);
+        self.seq += rows;
+        self.seq_floor = self.seq_floor.max(self.seq);
+        self.counters.rows += rows;
     }
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
@@ -353,7 +336,7 @@ impl<'a> Expander<'a> {
         Some((found, bound.records + (id - bound.first)))
     }
 
-    fn slots(&mut self, slots: &[Slot], out: &mut RowBatch) {
+    fn slots(&mut self, slots: &[Slot], out: &mut Staged) {
         self.counters.slots += slots.len() as u64;
         let tables = self.tables;
         let mut i = 0;
@@ -362,7 +345,11 @@ impl<'a> Expander<'a> {
             self.counters.torn += i as u64;
         }
         self.at_start &= slots.is_empty();
-        while let Some(slot) = slots.get(i) {
+        loop {
+            if self.open.is_none() {
+                i = self.few(slots, i, out);
+            }
+            let Some(slot) = slots.get(i) else { break };
             if let Some(pass) = &mut self.open {
                 if pass.wants_raw() && !pass.is_marker_inside(tables, slot) {
                     pass.push_raw(slot);
@@ -407,45 +394,64 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// The rows of a whole pass over a region of plain sites and one-slot records.
-    #[inline]
-    fn short(&mut self, pass: &[Slot], bound: usize, region: &tables::Region, at: usize, out: &mut RowBatch) {
-        let rows = &self.tables.rows[region.rows.start as usize..region.rows.end as usize];
-        let Bound { bias, module, .. } = self.bounds[bound];
-        if rows.is_empty() {
-            self.pending_implied += u64::from(region.implied);
-            return;
+    /// The rows of whole passes over regions with few records and rows, as long as such follow one another; returns the slot behind them.
+    // By itself, so that what it needs stays in registers.
+    #[inline(never)]
+    fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {
+        let mut i = from;
+        if self.pending_implied > 0 {
+            return i;
         }
-        let first = out.address.len();
-        let payload = |record: u8| pass.get(usize::from(record)).map_or(0, |s| s.payload);
-        out.address.extend(rows.iter().map(|row| row.plain(payload(row.a), payload(row.b), bias)));
-        let start = region.rows.start;
-        extend(&mut self.staged.row, [start, start.wrapping_add(1), start.wrapping_add(2), start.wrapping_add(3)], rows.len(), || region.rows.clone());
-        extend(&mut self.staged.slot, [at as u32; 4], rows.len(), || std::iter::repeat_n(at as u32, rows.len()));
-        extend(&mut self.staged.module, [module; 4], rows.len(), || std::iter::repeat_n(module, rows.len()));
-        extend(&mut out.implied_const, [0; 4], rows.len(), || std::iter::repeat_n(0, rows.len()));
-        let implied = self.pending_implied + u64::from(region.implied);
-        if implied != 0 {
-            self.place_implied(first, implied, out);
-        }
-    }
-
-    /// Puts implied loads on rows from `first` on; what does not fit waits for the next row.
-    fn place_implied(&mut self, first: usize, mut implied: u64, out: &mut RowBatch) {
-        for value in &mut out.implied_const[first..] {
-            let room = u64::from(u16::MAX - *value).min(implied);
-            *value += room as u16;
-            implied -= room;
-            self.counters.implied += room;
-            if implied == 0 {
+        let tables = self.tables;
+        let (mut bound, mut implied) = (None, 0);
+        // The slot behind a pass must be seen, since a marker there could split it.
+        while let Some(pass) = slots.get(i..).and_then(|rest| rest.first_chunk::<{ FEW + 1 }>()) {
+            let id = pass[0].id;
+            let Bound { first, records, bias, .. } = match bound {
+                Some(bound @ Bound { first, count, .. }) if id.wrapping_sub(first) < count => bound,
+                _ => {
+                    let Some((number, _)) = self.find(id) else { break };
+                    out.of_module(self.bounds[number].module);
+                    *bound.insert(self.bounds[number])
+                }
+            };
+            let head = tables.heads[(records + (id - first)) as usize];
+            let (records, rows) = (usize::from(head.records), usize::from(head.rows));
+            let follows = |k: usize| records <= k || pass[k].id == id.wrapping_add(k as u32);
+            if records == 0 || !follows(1) || (records > 2 && !(follows(2) && follows(3))) || pass[records % (FEW + 1)].id >= MARK_FIRST {
                 break;
             }
+            let Some(plain) = tables.plain.get(head.row as usize..).and_then(|rest| rest.first_chunk::<FEW>()) else { break };
+            out.few(pass, plain, head.row, rows, bias, i as u32);
+            implied += u64::from(head.implied);
+            i += records;
         }
-        self.pending_implied = implied;
+        // All slots were records.
+        self.counters.records += (i - from) as u64;
+        self.counters.implied += implied;
+        i
+    }
+
+    /// The rows of a whole pass over a region of plain sites and one-slot records.
+    #[inline]
+    fn short(&mut self, pass: &[Slot], bound: usize, region: &tables::Region, at: usize, out: &mut Staged) {
+        let Bound { bias, module, .. } = self.bounds[bound];
+        let first = out.len();
+        out.of_module(module);
+        out.many(pass, self.tables, region.rows.clone(), bias, at as u32);
+        self.pending_implied += u64::from(region.implied);
+        self.place_implied(first, out);
+    }
+
+    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next row.
+    fn place_implied(&mut self, first: usize, out: &mut Staged) {
+        let waiting = self.pending_implied;
+        self.pending_implied = out.imply(self.tables, first, waiting);
+        self.counters.implied += waiting - self.pending_implied;
     }
 
     /// A slot that is no record of a module: a marker, or unknown.
-    fn other(&mut self, slot: &Slot, at: usize, out: &mut RowBatch) {
+    fn other(&mut self, slot: &Slot, at: usize, out: &mut Staged) {
         match slot.id {
             MARK_SIGNAL_ENTER => {
                 let pass = self.open.take().and_then(|mut pass| match pass.interrupted_at(self.tables, slot) {
@@ -521,73 +527,19 @@ impl<'a> Expander<'a> {
     }
 
     /// Ends a pass normally: all that its records allow.
-    fn close(&mut self, mut pass: Pass, at: usize, out: &mut RowBatch) {
+    fn close(&mut self, mut pass: Pass, at: usize, out: &mut Staged) {
         let limit = pass.limit(self.tables);
         self.emit(&mut pass, limit, at, out);
         self.abandon(Some(pass));
     }
 
     /// Emits the rows of `pass` that lie before `limit` and were not emitted yet.
-    fn emit(&mut self, pass: &mut Pass, limit: pass::Limit, at: usize, out: &mut RowBatch) {
-        let first = out.address.len();
-        let implied = pass.take_implied(self.tables, limit);
-        let start = self.staged.row.len();
-        let staged = &mut self.staged;
-        self.counters.torn += pass.rows(self.tables, limit, |row, address, size| {
-            if let Some(size) = size {
-                staged.sizes.push((out.address.len(), size));
-            }
-            staged.row.push(row);
-            out.address.push(address);
-        });
-        let added = self.staged.row.len() - start;
-        self.staged.slot.extend(std::iter::repeat_n(at as u32, added));
-        self.staged.module.extend(std::iter::repeat_n(pass.module, added));
-        out.implied_const.resize(first + added, 0);
-        self.pending_implied += implied;
-        if added > 0 && self.pending_implied > 0 {
-            let implied = self.pending_implied;
-            self.place_implied(first, implied, out);
-        }
-    }
-
-    /// Fills the columns that follow from the tables, for all rows staged. `segment` is the one in work and
-    /// the number of its slots; without it the last row's time is repeated.
-    fn fill(&mut self, segment: Option<(&SegmentHeader, usize)>, out: &mut RowBatch) {
-        let staged = &mut self.staged;
-        let n = staged.row.len();
-        if n == 0 {
-            return;
-        }
-        let first = out.address.len() - n;
-        let rows = &self.tables.rows[..];
-        out.site.extend(staged.row.iter().map(|&r| rows[r as usize].site));
-        out.ip.extend(staged.row.iter().map(|&r| rows[r as usize].ip));
-        out.size.extend(staged.row.iter().map(|&r| rows[r as usize].size));
-        out.class.extend(staged.row.iter().map(|&r| rows[r as usize].class));
-        out.store.extend(staged.row.iter().map(|&r| rows[r as usize].store));
-        out.module.extend_from_slice(&staged.module);
-        out.sample.resize(first + n, self.sample);
-        out.seq.extend(self.seq..self.seq + n as u64);
-        match segment {
-            Some((header, slots)) => {
-                let clock = Clock::new(header, slots);
-                out.time_ns.extend(staged.slot.iter().map(|&slot| clock.at(slot)));
-            }
-            None => {
-                out.time_ns.resize(first + n, self.last_time);
-            }
-        }
-        for &(row, size) in &staged.sizes {
-            out.size[row] = size;
-        }
-        self.seq += n as u64;
-        self.seq_floor = self.seq_floor.max(self.seq);
-        self.counters.rows += n as u64;
-        staged.row.clear();
-        staged.slot.clear();
-        staged.module.clear();
-        staged.sizes.clear();
+    fn emit(&mut self, pass: &mut Pass, limit: Limit, at: usize, out: &mut Staged) {
+        let first = out.len();
+        self.pending_implied += pass.take_implied(self.tables, limit);
+        out.of_module(pass.module);
+        self.counters.torn += out.part(pass, self.tables, limit, at as u32);
+        self.place_implied(first, out);
     }
 
     /// How many raw slots, whose head is missing, a sample begins with: the fewest after which the slots

@@ -1,6 +1,7 @@
 //! What expansion looks up, laid out for it: per record, per region, per row.
 
-use crate::abi::MAX_REGION_SLOTS;
+use super::staged::FEW;
+use crate::abi::{MAX_REGION_SLOTS, Slot};
 use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
 use std::ops::Range;
 
@@ -10,6 +11,10 @@ pub struct Tables {
     pub(super) records: Vec<Record>,
     pub(super) regions: Vec<Region>,
     pub(super) rows: Vec<Row>,
+    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more stand behind the last.
+    pub(super) plain: Vec<Plain>,
+    /// As `records`.
+    pub(super) heads: Vec<Head>,
     /// Implied Constant loads by region, in program order.
     pub(super) implied: Vec<Point>,
     pub(super) gathers: Vec<Gather>,
@@ -58,6 +63,42 @@ pub(super) struct Region {
     pub(super) implied_points: Range<u32>,
 }
 
+/// A record as the first of a whole pass that is expanded without branches on what the program does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Head {
+    /// First row.
+    pub(super) row: u32,
+    /// Implied loads.
+    pub(super) implied: u16,
+    /// Rows: [`FEW`] at most.
+    pub(super) rows: u8,
+    /// Records: [`FEW`] at most; 0 where the record is not the first of such a region.
+    pub(super) records: u8,
+}
+
+/// How the address of a plain site comes about in a whole pass over [`FEW`] records at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Plain {
+    disp: u64,
+    bias_mask: u64,
+    address_mask: u64,
+    /// Numbers of records, and what their payloads are multiplied by: 0 where there is no record.
+    a: u8,
+    b: u8,
+    times_a: u8,
+    times_b: u8,
+}
+
+impl Plain {
+    /// `pass`: the slots from the pass's first on.
+    #[inline(always)]
+    pub(super) fn address(&self, pass: &[Slot; FEW + 1], bias: u64) -> u64 {
+        let term = |record: u8, times: u8| pass[usize::from(record) % FEW].payload.wrapping_mul(u64::from(times));
+        let address = term(self.a, self.times_a).wrapping_add(term(self.b, self.times_b)).wrapping_add(self.disp);
+        address.wrapping_add(bias & self.bias_mask) & self.address_mask
+    }
+}
+
 /// A site that gives rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
@@ -71,6 +112,8 @@ pub(super) struct Row {
     pub(super) size: u32,
     /// Index in [`Tables::gathers`], or [`NONE`].
     pub(super) gather: u32,
+    /// Implied loads of a whole pass, if this is its first row.
+    pub(super) implied: u16,
     pub(super) class: u8,
     pub(super) store: bool,
     pub(super) kind: SiteKind,
@@ -81,6 +124,13 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// How its address comes about in a whole pass over so many records of one slot.
+    fn in_short_pass(&self, records: u32) -> Plain {
+        let there = |record: u8| u32::from(record) < records;
+        let Row { disp, bias_mask, address_mask, a, b, scale, .. } = *self;
+        Plain { disp, bias_mask, address_mask, a, b, times_a: u8::from(there(a)), times_b: if there(b) { scale } else { 0 } }
+    }
+
     /// `a + b*scale + disp (+ bias)`, truncated where the instruction does so.
     #[inline]
     pub(super) fn plain(&self, a: u64, b: u64, bias: u64) -> u64 {
@@ -118,6 +168,7 @@ impl Tables {
             return damaged("its record ids reach into those of markers".into());
         }
         self.gathers.extend_from_slice(&sidecar.gathers);
+        self.plain.truncate(self.rows.len());
         for (number, region) in sidecar.regions.iter().enumerate() {
             let members = region.first_record as usize..region.first_record as usize + region.record_count as usize;
             let slots: u64 = sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots)).sum();
@@ -152,6 +203,7 @@ impl Tables {
                     site,
                     size: s.size,
                     gather,
+                    implied: if self.rows.len() as u32 == first_row { region.implied_const.min(u32::from(u16::MAX)) as u16 } else { 0 },
                     class: s.class,
                     store: s.flags & SiteFlags::STORE != 0,
                     kind,
@@ -160,6 +212,7 @@ impl Tables {
                     scale: s.scale,
                     index64: s.flags & SiteFlags::INDEX64 != 0,
                 });
+                self.plain.push(self.rows[self.rows.len() - 1].in_short_pass(region.record_count));
             }
             self.regions.push(Region {
                 first_record: records + region.first_record,
@@ -178,6 +231,16 @@ impl Tables {
                 _ => 0,
             };
             self.has_raw |= r.slots > 1;
+            let region = &self.regions[regions as usize + r.region as usize];
+            let (rows, count) = (region.rows.len(), region.records as usize);
+            let fits = index == 0 && region.short && (1..=FEW).contains(&rows) && (1..=FEW).contains(&count);
+            let head = u16::try_from(region.implied).ok().filter(|_| fits).map(|implied| Head {
+                row: region.rows.start,
+                implied,
+                rows: rows as u8,
+                records: count as u8,
+            });
+            self.heads.push(head.unwrap_or_default());
             self.records.push(Record {
                 region: regions + r.region,
                 index: index as u8,
@@ -186,6 +249,7 @@ impl Tables {
                 point: Point { ip: r.ip, clone_ip: r.clone_ip },
             });
         }
+        self.plain.resize(self.rows.len() + FEW, Plain::default());
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
 use super::expand::{Group, Pool, Source};
-use super::pages::{Chunk, Column, PageEncoder};
+use super::pages::{Buffers, Chunk, Column, PageEncoder, Rows};
 use super::{ConvertError, Options, Outcome, io};
 use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::expand::Tables;
 use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression as Codec, ZstdLevel};
@@ -14,6 +15,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -75,31 +77,70 @@ impl Shape {
         Ok(Shape { descriptor: SchemaDescriptor::new(root.clone()), root, properties: Arc::new(properties()), codec: codec(compression)? })
     }
 
-    fn encode(&self, group: &Group, encoder: &mut PageEncoder) -> Result<Encoded, ConvertError> {
-        let r = &group.rows;
-        let columns: [Column; COLUMNS.len()] = [
-            Column::U32(&group.process),
-            Column::U32(&group.thread),
-            Column::U64(&r.seq),
-            Column::U32(&r.sample),
-            Column::U64(&r.time_ns),
-            Column::U16(&r.module),
-            Column::U64(&r.ip),
-            Column::U32(&r.site),
-            Column::U64(&r.address),
-            Column::U32(&r.size),
-            Column::U8(&r.class),
-            Column::Bool(&r.store),
-            Column::U16(&r.implied_const),
-        ];
-        let chunk = |(i, column)| {
-            let (name, _) = COLUMNS[i];
+    fn encode(&self, group: &Group, tables: &Tables, encoder: &mut PageEncoder) -> Result<Encoded, ConvertError> {
+        let chunk = |(i, (name, kind))| {
             // Readers skip row groups by these.
-            let statistics = matches!(name, "process" | "thread" | "sample");
-            encoder.chunk(self.descriptor.column(i), column, stored(name), statistics)
+            let bounds = matches!(name, "process" | "thread" | "sample");
+            encoder.chunk(self.descriptor.column(i), kind, &GroupColumn { group, tables, name }, stored(name), bounds)
         };
-        let chunks = columns.into_iter().enumerate().map(chunk).collect::<Result<_, _>>()?;
-        Ok(Encoded { rows: r.len(), chunks })
+        let chunks = COLUMNS.into_iter().enumerate().map(chunk).collect::<Result<_, _>>()?;
+        Ok(Encoded { rows: group.rows.len(), chunks })
+    }
+}
+
+/// A column of a row group.
+struct GroupColumn<'a> {
+    group: &'a Group,
+    tables: &'a Tables,
+    name: &'static str,
+}
+
+impl Rows for GroupColumn<'_> {
+    fn len(&self) -> usize {
+        self.group.rows.len()
+    }
+
+    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s> {
+        let (staged, tables) = (&self.group.rows, self.tables);
+        macro_rules! made {
+            ($kind:ident, $buffer:ident, |$to:ident| $make:expr) => {{
+                let $to = &mut buffers.$buffer;
+                $to.clear();
+                $make;
+                Column::$kind($to)
+            }};
+        }
+        let same = match self.name {
+            "process" => self.group.same_thread(&rows).map(|key| key.process),
+            "thread" => self.group.same_thread(&rows).map(|key| key.thread),
+            "sample" => staged.same_sample(&rows),
+            "module" => staged.same_module(&rows).map(u32::from),
+            _ => None,
+        };
+        if let Some(value) = same {
+            return Column::Same(value, rows.len());
+        }
+        if self.name == "seq"
+            && let Some(first) = staged.counting_seq(&rows)
+        {
+            return Column::Counting(first, rows.len());
+        }
+        match self.name {
+            "process" => made!(U32, u32s, |to| self.group.by_thread(rows, to, |key| key.process)),
+            "thread" => made!(U32, u32s, |to| self.group.by_thread(rows, to, |key| key.thread)),
+            "seq" => made!(U64, u64s, |to| staged.seq(rows, to)),
+            "sample" => made!(U32, u32s, |to| staged.sample(rows, to)),
+            "time_ns" => made!(U64, u64s, |to| staged.time_ns(rows, to)),
+            "module" => made!(U16, u16s, |to| staged.module(rows, to)),
+            "ip" => made!(U64, u64s, |to| staged.ip(tables, rows, to)),
+            "site" => made!(U32, u32s, |to| staged.site(tables, rows, to)),
+            "address" => made!(U64, u64s, |to| staged.address(rows, to)),
+            "size" => made!(U32, u32s, |to| staged.size(tables, rows, to)),
+            "class" => made!(U8, u8s, |to| staged.class(tables, rows, to)),
+            "store" => made!(Bool, bools, |to| staged.store(tables, rows, to)),
+            "implied_const" => made!(U16, u16s, |to| staged.implied_const(tables, rows, to)),
+            _ => unreachable!("COLUMNS has no such column"),
+        }
     }
 }
 
@@ -189,8 +230,8 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let mut outcome = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&source, options.group_rows.max(1), &pool, send));
         for encoder in encoders {
-            let (shape, pool, receive, send_done) = (&shape, &pool, receive.clone(), send_done.clone());
-            scope.spawn(move || encode(shape, encoder, pool, &receive, &send_done));
+            let (shape, tables, pool, receive, send_done) = (&shape, &source.tables, &pool, receive.clone(), send_done.clone());
+            scope.spawn(move || encode(shape, tables, encoder, pool, &receive, &send_done));
         }
         drop((receive, send_done));
         let written = write(&mut parts, receive_done);
@@ -214,11 +255,11 @@ fn read(source: &Source, group_rows: usize, pool: &Pool, send: SyncSender<Sent>)
     })
 }
 
-fn encode(shape: &Shape, mut encoder: PageEncoder, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
+fn encode(shape: &Shape, tables: &Tables, mut encoder: PageEncoder, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((number, group)) = next else { return };
-        let encoded = shape.encode(&group, &mut encoder);
+        let encoded = shape.encode(&group, tables, &mut encoder);
         pool.give_back(group);
         if done.send((number, encoded)).is_err() {
             return;

@@ -3,27 +3,48 @@
 use super::windows::Collector;
 use super::{ConvertError, Outcome, ThreadRows};
 use mgz_annotations_schema::abi::Slot;
-use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, RowBatch, Tables};
+use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{SpillError, SpillFile, ThreadKey};
 use mgz_annotations_schema::trace::Manifest;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Rows of a row group with the columns that expansion does not know.
+/// Rows of a row group.
 #[derive(Default)]
 pub(super) struct Group {
-    pub process: Vec<u32>,
-    pub thread: Vec<u32>,
-    pub rows: RowBatch,
+    /// (end, thread): whose the rows up to here are, from the end before.
+    pub threads: Vec<(usize, ThreadKey)>,
+    pub rows: Staged,
 }
 
 impl Group {
     fn clear(&mut self) {
-        self.process.clear();
-        self.thread.clear();
+        self.threads.clear();
         self.rows.clear();
+    }
+
+    /// Appends what `of` takes from the threads of these rows.
+    pub(super) fn by_thread(&self, rows: Range<usize>, out: &mut Vec<u32>, of: impl Fn(&ThreadKey) -> u32) {
+        let mut at = rows.start;
+        for (end, key) in &self.threads[self.threads.partition_point(|run| run.0 <= rows.start)..] {
+            let end = (*end).min(rows.end);
+            out.resize(out.len() + end.saturating_sub(at), of(key));
+            at = at.max(end);
+        }
+    }
+
+    /// The thread of all these rows, if it is the same.
+    pub(super) fn same_thread(&self, rows: &Range<usize>) -> Option<ThreadKey> {
+        let run = self.threads.get(self.threads.partition_point(|run| run.0 <= rows.start))?;
+        (run.0 >= rows.end).then_some(run.1)
+    }
+
+    /// The rows that have no thread yet are this one's.
+    fn belongs_to(&mut self, key: ThreadKey) {
+        self.threads.push((self.rows.len(), key));
     }
 }
 
@@ -47,7 +68,7 @@ impl Pool {
 
 /// All that is needed to produce rows.
 pub(super) struct Source {
-    tables: Tables,
+    pub(super) tables: Tables,
     modules: ModuleMap,
     files: Vec<(ThreadKey, PathBuf)>,
     /// `burst`.
@@ -90,21 +111,21 @@ impl Source {
                         std::mem::swap(&mut now, &mut placements);
                     }
                     let first = group.rows.len();
-                    expander.segment(&segment.header, &slots, &mut next_sample, &mut group.rows);
+                    expander.stage(&segment.header, &slots, &mut next_sample, &mut group.rows);
                     if let Some(windows) = &mut outcome.windows {
-                        windows.add(key, &segment.header, &group.rows, first);
+                        windows.add(key, &segment.header, &self.tables, &group.rows, first);
                     }
                     if group.rows.len() >= group_rows && !send(&mut group, key, pool, &mut emit) {
                         return outcome;
                     }
                 }
                 // The next file of the same ids is another thread.
-                expander.finish(&mut group.rows);
+                expander.finish_staged(&mut group.rows);
             }
             let counters = expander.counters();
             outcome.counters.add(counters);
             outcome.threads.insert(key, ThreadRows { rows: counters.rows, samples: counters.samples, records: counters.records });
-            fill(&mut group, key);
+            group.belongs_to(key);
         }
         if !group.rows.is_empty() {
             emit(group);
@@ -113,15 +134,8 @@ impl Source {
     }
 }
 
-/// Gives the rows that have no thread yet to this one.
-fn fill(group: &mut Group, key: ThreadKey) {
-    let rows = group.rows.len();
-    group.process.resize(rows, key.process);
-    group.thread.resize(rows, key.thread);
-}
-
 fn send(group: &mut Group, key: ThreadKey, pool: &Pool, emit: &mut impl FnMut(Group) -> bool) -> bool {
-    fill(group, key);
+    group.belongs_to(key);
     emit(std::mem::replace(group, pool.take()))
 }
 

@@ -15,6 +15,8 @@ mod tests;
 
 use super::ConvertError;
 use bytes::Bytes;
+#[cfg(doc)]
+use mgz_annotations_schema::trace::COLUMNS;
 use mgz_annotations_schema::trace::Stored;
 use parquet::basic::{Compression as Codec, Encoding, PageType};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
@@ -23,6 +25,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, PageEncod
 use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
+use std::ops::Range;
 
 /// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to stays in the cache.
 const PAGE: usize = 1 << 18;
@@ -35,9 +38,31 @@ pub(super) enum Column<'a> {
     U32(&'a [u32]),
     U64(&'a [u64]),
     Bool(&'a [bool]),
+    /// So many times the same number of 32 bits at most.
+    Same(u32, usize),
+    /// So many numbers of 64 bits, each one more than that before.
+    Counting(u64, usize),
 }
 
-impl<'a> Column<'a> {
+/// Where the pages of a column come from.
+pub(super) trait Rows {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// These rows of the column. What `buffers` hold does not matter.
+    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s>;
+}
+
+/// Room for a page's values, used again for each.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub u8s: Vec<u8>,
+    pub u16s: Vec<u16>,
+    pub u32s: Vec<u32>,
+    pub u64s: Vec<u64>,
+    pub bools: Vec<bool>,
+}
+
+impl Column<'_> {
     fn len(self) -> usize {
         match self {
             Column::U8(v) => v.len(),
@@ -45,42 +70,20 @@ impl<'a> Column<'a> {
             Column::U32(v) => v.len(),
             Column::U64(v) => v.len(),
             Column::Bool(v) => v.len(),
+            Column::Same(_, rows) | Column::Counting(_, rows) => rows,
         }
     }
 
-    /// The first `rows` rows and the others.
-    fn split_at(self, rows: usize) -> (Column<'a>, Column<'a>) {
-        macro_rules! split {
-            ($($kind:ident),*) => {
-                match self {
-                    $(Column::$kind(v) => {
-                        let (head, rest) = v.split_at(rows);
-                        (Column::$kind(head), Column::$kind(rest))
-                    })*
-                }
-            };
-        }
-        split!(U8, U16, U32, U64, Bool)
-    }
-
-    /// Rows of a page. Booleans take a bit each, but are cheap: a page of them has as many rows as if they were bytes.
-    fn page_rows(self) -> usize {
-        match self {
-            Column::U64(_) => PAGE / 8,
-            Column::U8(_) | Column::U16(_) | Column::U32(_) => PAGE / 4,
-            Column::Bool(_) => PAGE,
-        }
-    }
-
-    /// Smallest and largest value of a column of 32 bits, which readers skip row groups by.
-    fn statistics(self) -> Option<Statistics> {
-        let Column::U32(values) = self else { return None };
-        let first = *values.first()?;
+    /// Smallest and largest value of a column of 32 bits, which readers skip row groups by; `before` are those of earlier pages.
+    fn bounds(self, before: Option<(u32, u32)>) -> Option<(u32, u32)> {
+        let values = match &self {
+            Column::U32(values) => values,
+            Column::Same(value, _) => std::slice::from_ref(value),
+            _ => return None,
+        };
+        let first = before.or_else(|| values.first().map(|&v| (v, v)))?;
         // By value, which the compiler makes vectors of.
-        let (min, max) = values.iter().fold((first, first), |(min, max), &v| (min.min(v), max.max(v)));
-        // Unsigned numbers in the place of signed ones.
-        let (min, max) = (Some(min.cast_signed()), Some(max.cast_signed()));
-        Some(ValueStatistics::<i32>::new(min, max, None, Some(0), false).into())
+        Some(values.iter().fold(first, |(min, max), &v| (min.min(v), max.max(v))))
     }
 
     /// The values of a page, before compression. What `buffer` holds does not matter.
@@ -100,10 +103,28 @@ impl<'a> Column<'a> {
             (Column::U16(v), Stored::Differences) => differences::pack(v, buffer),
             (Column::U32(v), Stored::Differences) => differences::pack(v, buffer),
             (Column::U64(v), Stored::Differences) => differences::pack(v, buffer),
+            (Column::Same(v, rows), Stored::Differences) => differences::pack_even(v, 0, rows, buffer),
+            (Column::Counting(v, rows), Stored::Differences) => differences::pack_even(v, 1, rows, buffer),
             (Column::Bool(v), Stored::Plain) => bits(v, buffer),
             _ => unreachable!("COLUMNS has no such column"),
         }
     }
+}
+
+/// Rows of a page of numbers of this type (as [`COLUMNS`] names it). Booleans take a bit each, but are cheap: a page of them has as many rows as if they
+/// were bytes.
+fn page_rows(kind: &str) -> usize {
+    match kind {
+        "u64" => PAGE / 8,
+        "bool" => PAGE,
+        _ => PAGE / 4,
+    }
+}
+
+fn statistics((min, max): (u32, u32)) -> Statistics {
+    // Unsigned numbers in the place of signed ones.
+    let (min, max) = (Some(min.cast_signed()), Some(max.cast_signed()));
+    ValueStatistics::<i32>::new(min, max, None, Some(0), false).into()
 }
 
 /// Booleans as bits, the lowest first.
@@ -156,6 +177,7 @@ pub(super) struct Chunk {
 pub(super) struct PageEncoder {
     codec: Codec,
     packer: Packer,
+    values: Buffers,
     plain: Vec<u8>,
     /// As `plain`, of [`Stored::Split`].
     split: Vec<u8>,
@@ -172,11 +194,11 @@ impl PageEncoder {
             }
             _ => Packer::None,
         };
-        Ok(PageEncoder { codec, packer, plain: Vec::new(), split: Vec::new(), packed: Vec::new() })
+        Ok(PageEncoder { codec, packer, values: Buffers::default(), plain: Vec::new(), split: Vec::new(), packed: Vec::new() })
     }
 
-    /// Encodes all rows of a column in a row group. `statistics`: with its smallest and largest value.
-    pub(super) fn chunk(&mut self, descriptor: ColumnDescPtr, column: Column<'_>, stored: Stored, statistics: bool) -> Result<Chunk, ConvertError> {
+    /// Encodes all rows of a column in a row group. `kind`: its type, as in [`COLUMNS`]. `bounds`: with its smallest and largest value.
+    pub(super) fn chunk(&mut self, descriptor: ColumnDescPtr, kind: &str, column: &impl Rows, stored: Stored, bounds: bool) -> Result<Chunk, ConvertError> {
         let encoding = match stored {
             Stored::Differences => Encoding::DELTA_BINARY_PACKED,
             Stored::Split => Encoding::BYTE_STREAM_SPLIT,
@@ -187,10 +209,13 @@ impl PageEncoder {
         let mut writer = SerializedPageWriter::new(&mut sink);
         let mut offsets = OffsetIndexBuilder::new();
         let (mut pages, mut compressed, mut uncompressed) = (0, 0, 0);
-        let mut rest = column;
-        while rest.len() > 0 {
-            let (page, behind) = rest.split_at(rest.len().min(column.page_rows()));
-            rest = behind;
+        let mut extremes = None;
+        for first in (0..rows).step_by(page_rows(kind)) {
+            // Made page by page, so that the values are still in the cache when they are encoded.
+            let page = column.page(first..rows.min(first + page_rows(kind)), &mut self.values);
+            if bounds {
+                extremes = page.bounds(extremes);
+            }
             let plain = if stored == Stored::Split { &mut self.split } else { &mut self.plain };
             page.encode(stored, plain);
             let packed = self.packer.pack(plain, &mut self.packed)?;
@@ -218,8 +243,8 @@ impl PageEncoder {
             .set_total_compressed_size(compressed)
             .set_total_uncompressed_size(uncompressed)
             .set_data_page_offset(0);
-        if let Some(values) = column.statistics().filter(|_| statistics) {
-            metadata = metadata.set_statistics(values);
+        if let Some(extremes) = extremes {
+            metadata = metadata.set_statistics(statistics(extremes));
         }
         let close = ColumnCloseResult {
             bytes_written: compressed as u64,

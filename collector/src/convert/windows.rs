@@ -4,7 +4,7 @@ use super::ConvertError;
 use super::pace::{self, Executed, Speed};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
-use mgz_annotations_schema::expand::RowBatch;
+use mgz_annotations_schema::expand::{Staged, Tables};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{Pace, SegmentHeader, ThreadKey, cause};
 use mgz_annotations_schema::trace::{Manifest, WINDOWS};
@@ -54,8 +54,8 @@ impl Collector {
         Collector { functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(), list: Vec::new(), before: None, tally: BTreeMap::new() }
     }
 
-    /// A window has been expanded to the rows of the batch from `first` on.
-    pub fn add(&mut self, key: ThreadKey, header: &SegmentHeader, rows: &RowBatch, first: usize) {
+    /// A window has been expanded to the rows from `first` on.
+    pub fn add(&mut self, key: ThreadKey, header: &SegmentHeader, tables: &Tables, rows: &Staged, first: usize) {
         if header.pace != Pace::default()
             && self.before == Some(key)
             && let Some(last) = self.list.last_mut()
@@ -63,29 +63,28 @@ impl Collector {
             last.pace = header.pace;
         }
         self.before = None;
-        if first >= rows.len() {
-            return;
-        }
+        let Some(sample) = rows.sample_of(first) else { return };
         self.tally.clear();
         // The function at hand, and its loads that are not in the tally yet.
         let (mut here, mut run) = ((u16::MAX, u32::MAX), 0u32);
         let (mut loads, mut changes) = (0u32, 0u32);
-        for row in first..rows.len() {
-            if rows.store[row] {
-                continue;
+        let (functions, tally) = (&self.functions, &mut self.tally);
+        rows.loads(tables, first..rows.len(), |load| {
+            if load.store {
+                return;
             }
-            let function = self.functions.get(usize::from(rows.module[row])).and_then(|f| f.get(rows.site[row] as usize));
-            let code = (rows.module[row], function.copied().unwrap_or(u32::MAX));
+            let function = functions.get(usize::from(load.module)).and_then(|f| f.get(load.site as usize));
+            let code = (load.module, function.copied().unwrap_or(u32::MAX));
             if code != here {
                 if run > 0 {
-                    *self.tally.entry(here).or_default() += run;
+                    *tally.entry(here).or_default() += run;
                     changes += 1;
                 }
                 (here, run) = (code, 0);
             }
-            run += 1 + u32::from(rows.implied_const[row]);
-            loads += 1 + u32::from(rows.implied_const[row]);
-        }
+            run += 1 + u32::from(load.implied_const);
+            loads += 1 + u32::from(load.implied_const);
+        });
         if run > 0 {
             *self.tally.entry(here).or_default() += run;
         }
@@ -93,7 +92,7 @@ impl Collector {
         self.before = Some(key);
         self.list.push(Window {
             key,
-            sample: rows.sample[first],
+            sample,
             records: header.slots,
             loads,
             changes,

@@ -218,6 +218,57 @@ proptest! {
         prop_assert!(counters.cut <= machine.given_up);
     }
 
+    /// Columns of staged rows by pieces, against all columns at once.
+    #[test]
+    fn columns_can_be_had_by_pieces(seed: u64, cut in 1usize..40, piece in 1usize..50, windows: bool) {
+        let (program, machine) = ran(seed, true);
+        let tables = Tables::new([&program.sidecar]).unwrap();
+        let kind = if windows { SegmentKind::Window } else { SegmentKind::Full };
+        let place = |module| [Placement { sidecar: 0, module, bias: BIAS }];
+        let (mut one, mut other) = (Expander::new(&tables, &place(0)), Expander::new(&tables, &place(0)));
+        let (mut whole, mut staged) = (RowBatch::default(), Staged::default());
+        let (mut samples, mut at) = ((7, 7), 0);
+        for part in machine.slots.chunks(cut) {
+            let header = header(kind, at, part);
+            one.segment(&header, part, &mut samples.0, &mut whole);
+            other.stage(&header, part, &mut samples.1, &mut staged);
+            at += part.len() as u64;
+            let module = (at / 64) as u16;
+            one.place(&place(module));
+            other.place(&place(module));
+        }
+        one.finish(&mut whole);
+        other.finish_staged(&mut staged);
+        prop_assert_eq!(one.counters(), other.counters());
+        let mut pieces = RowBatch::default();
+        let mut known = Vec::new();
+        for first in (0..staged.len()).step_by(piece) {
+            let rows = first..staged.len().min(first + piece);
+            staged.seq(rows.clone(), &mut pieces.seq);
+            staged.sample(rows.clone(), &mut pieces.sample);
+            staged.time_ns(rows.clone(), &mut pieces.time_ns);
+            staged.module(rows.clone(), &mut pieces.module);
+            staged.ip(&tables, rows.clone(), &mut pieces.ip);
+            staged.site(&tables, rows.clone(), &mut pieces.site);
+            staged.address(rows.clone(), &mut pieces.address);
+            staged.size(&tables, rows.clone(), &mut pieces.size);
+            staged.class(&tables, rows.clone(), &mut pieces.class);
+            staged.store(&tables, rows.clone(), &mut pieces.store);
+            staged.implied_const(&tables, rows.clone(), &mut pieces.implied_const);
+            staged.loads(&tables, rows.clone(), |load| known.push((load.module, load.site, load.store, load.implied_const)));
+            prop_assert_eq!(staged.sample_of(first), Some(whole.sample[first]));
+            let same = |column: &[u32]| column.iter().all(|v| v == &column[0]).then_some(column[0]);
+            prop_assert_eq!(staged.same_sample(&rows), same(&whole.sample[rows.clone()]));
+            prop_assert_eq!(staged.same_module(&rows), same(&whole.module[rows.clone()].iter().map(|&m| m.into()).collect::<Vec<_>>()).map(|m| m as u16));
+            let seq = &whole.seq[rows.clone()];
+            prop_assert_eq!(staged.counting_seq(&rows), seq.iter().zip(seq[0]..).all(|(a, b)| *a == b).then_some(seq[0]));
+        }
+        prop_assert_eq!(&pieces, &whole);
+        let loads: Vec<_> = (0..whole.len()).map(|i| (whole.module[i], whole.site[i], whole.store[i], whole.implied_const[i])).collect();
+        prop_assert_eq!(known, loads);
+        prop_assert_eq!(staged.sample_of(staged.len()), None);
+    }
+
     #[test]
     fn a_window_is_a_slice_of_the_truth(seed: u64, from in 0.0f64..1.0, length in 1usize..200) {
         let (program, machine) = ran(seed, false);

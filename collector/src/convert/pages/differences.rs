@@ -52,19 +52,23 @@ impl Number for u16 {
     }
 }
 
+/// Appends a page of `count` numbers from `first` on, each `step` more than that before.
+pub(super) fn pack_even<T: Number>(first: T, step: i64, count: usize, to: &mut Vec<u8>) {
+    let steps = count.saturating_sub(1);
+    header(steps.next_multiple_of(128).max(128), 1, count, first.stored(), to);
+    if steps > 0 {
+        varint(zigzag(step), to);
+        to.push(0);
+    }
+}
+
 /// Appends a page of these numbers.
 pub(super) fn pack<T: Number>(values: &[T], to: &mut Vec<u8>) {
-    let first = values.first().map_or(0, |v| v.stored());
-    let steps = values.len().saturating_sub(1);
+    let Some(&first) = values.first() else { return header(128, 1, 0, 0, to) };
     if let Some(step) = even(values) {
-        let block = steps.next_multiple_of(128).max(128);
-        header(block, 1, values.len(), first, to);
-        if steps > 0 {
-            varint(zigzag(step), to);
-            to.push(0);
-        }
-        return;
+        return pack_even(first, step, values.len(), to);
     }
+    let (first, steps) = (first.stored(), values.len() - 1);
     header(BLOCK, BLOCK / PART, values.len(), first, to);
     // Each block sees the number before it.
     for block in (0..steps).step_by(BLOCK).map(|at| &values[at..(at + BLOCK + 1).min(values.len())]) {

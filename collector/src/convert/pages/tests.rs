@@ -19,13 +19,13 @@ enum Numbers {
 }
 
 impl Numbers {
-    fn column(&self) -> Column<'_> {
+    fn kind(&self) -> &'static str {
         match self {
-            Numbers::U8(v) => Column::U8(v),
-            Numbers::U16(v) => Column::U16(v),
-            Numbers::U32(v) => Column::U32(v),
-            Numbers::U64(v) => Column::U64(v),
-            Numbers::Bool(v) => Column::Bool(v),
+            Numbers::U8(_) => "u8",
+            Numbers::U16(_) => "u16",
+            Numbers::U32(_) => "u32",
+            Numbers::U64(_) => "u64",
+            Numbers::Bool(_) => "bool",
         }
     }
 
@@ -50,6 +50,22 @@ impl Numbers {
     }
 }
 
+impl Rows for Numbers {
+    fn len(&self) -> usize {
+        self.stored().len()
+    }
+
+    fn page<'s>(&'s self, rows: Range<usize>, _: &'s mut Buffers) -> Column<'s> {
+        match self {
+            Numbers::U8(v) => Column::U8(&v[rows]),
+            Numbers::U16(v) => Column::U16(&v[rows]),
+            Numbers::U32(v) => Column::U32(&v[rows]),
+            Numbers::U64(v) => Column::U64(&v[rows]),
+            Numbers::Bool(v) => Column::Bool(&v[rows]),
+        }
+    }
+}
+
 fn schema(numbers: &Numbers) -> TypePtr {
     let (physical, bits) = match numbers {
         Numbers::U8(_) => (Physical::INT32, 8),
@@ -70,7 +86,7 @@ fn file(groups: &[Numbers], stored: Stored, codec: Codec) -> Bytes {
     let mut encoder = PageEncoder::new(codec).unwrap();
     let mut writer = SerializedFileWriter::new(Vec::new(), root, Arc::default()).unwrap();
     for numbers in groups {
-        let chunk = encoder.chunk(descriptor.column(0), numbers.column(), stored, true).unwrap();
+        let chunk = encoder.chunk(descriptor.column(0), numbers.kind(), numbers, stored, true).unwrap();
         let mut group = writer.next_row_group().unwrap();
         group.append_column(&chunk.bytes, chunk.close).unwrap();
         group.close().unwrap();
@@ -176,6 +192,25 @@ fn extreme_differences_and_widths_are_read_as_written() {
 }
 
 #[test]
+fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
+    let packed = |column: Column| {
+        let mut bytes = Vec::new();
+        column.encode(Stored::Differences, &mut bytes);
+        bytes
+    };
+    for rows in [1, 2, 3, 128, 129, 130, 32_768] {
+        for value in [0, 7, 1 << 31, u32::MAX] {
+            assert_eq!(packed(Column::Same(value, rows)), packed(Column::U32(&vec![value; rows])));
+            assert_eq!(Column::Same(value, rows).bounds(Some((9, 10))), Column::U32(&vec![value; rows]).bounds(Some((9, 10))));
+        }
+        assert_eq!(packed(Column::Same(3, rows)), packed(Column::U16(&vec![3; rows])));
+        for first in [0, 1 << 40, 1 << 63, u64::MAX - 40_000] {
+            assert_eq!(packed(Column::Counting(first, rows)), packed(Column::U64(&(first..first + rows as u64).collect::<Vec<_>>())));
+        }
+    }
+}
+
+#[test]
 fn even_pages_take_a_few_bytes() {
     for (numbers, most) in [
         (Numbers::U32(vec![7; PAGE / 4]), 60),
@@ -183,7 +218,7 @@ fn even_pages_take_a_few_bytes() {
         (Numbers::U64((0..PAGE as u64 / 8).map(|row| 0u64.wrapping_sub(row * 3)).collect()), 60),
     ] {
         let mut encoder = PageEncoder::new(Codec::UNCOMPRESSED).unwrap();
-        let chunk = encoder.chunk(SchemaDescriptor::new(schema(&numbers)).column(0), numbers.column(), Stored::Differences, false).unwrap();
+        let chunk = encoder.chunk(SchemaDescriptor::new(schema(&numbers)).column(0), numbers.kind(), &numbers, Stored::Differences, false).unwrap();
         assert!(chunk.bytes.len() < most, "{} bytes", chunk.bytes.len());
         check(&numbers);
     }
