@@ -1,7 +1,7 @@
 //! The tables as CSV or Parquet files.
 
+use crate::frame::{Cells, Frame};
 use crate::report::Analysis;
-use polars::prelude::*;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub struct ExportError {
 
 /// Makes a frame of rows by way of their JSON form, so that files and JSON have the same keys. Lists
 /// are joined by `; `.
-fn frame<T: Serialize>(rows: &[T]) -> Result<DataFrame, String> {
+fn frame<T: Serialize>(rows: &[T]) -> Result<Frame, String> {
     let values: Vec<serde_json::Map<String, serde_json::Value>> = rows
         .iter()
         .map(|r| match serde_json::to_value(r) {
@@ -35,22 +35,22 @@ fn frame<T: Serialize>(rows: &[T]) -> Result<DataFrame, String> {
             Err(e) => Err(e.to_string()),
         })
         .collect::<Result<_, _>>()?;
-    let Some(first) = values.first() else { return Ok(DataFrame::empty()) };
+    let Some(first) = values.first() else { return Ok(Frame::default()) };
     let mut columns = Vec::new();
     for name in first.keys() {
         let cells: Vec<&serde_json::Value> = values.iter().map(|v| v.get(name).unwrap_or(&serde_json::Value::Null)).collect();
         let numbers = cells.iter().all(|c| c.is_null() || c.is_number());
         let whole = cells.iter().all(|c| c.is_null() || c.is_u64());
-        let column = if numbers && whole {
-            Column::new(name.as_str().into(), cells.iter().map(|c| c.as_u64()).collect::<Vec<Option<u64>>>())
+        let cells = if numbers && whole {
+            Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
         } else if numbers {
-            Column::new(name.as_str().into(), cells.iter().map(|c| c.as_f64()).collect::<Vec<Option<f64>>>())
+            Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
         } else {
-            Column::new(name.as_str().into(), cells.iter().map(|c| text(c)).collect::<Vec<Option<String>>>())
+            Cells::Text(cells.iter().map(|c| text(c)).collect())
         };
-        columns.push(column);
+        columns.push((name.clone(), cells));
     }
-    DataFrame::new_infer_height(columns).map_err(|e| e.to_string())
+    Frame::new(columns)
 }
 
 fn text(value: &serde_json::Value) -> Option<String> {
@@ -63,7 +63,7 @@ fn text(value: &serde_json::Value) -> Option<String> {
 }
 
 /// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids tell the tree.
-fn flat<T: Serialize>(root: &T, children: fn(&T) -> &[T]) -> Result<DataFrame, String> {
+fn flat<T: Serialize>(root: &T, children: fn(&T) -> &[T]) -> Result<Frame, String> {
     let mut rows = Vec::new();
     let mut todo = vec![root];
     while let Some(node) = todo.pop() {
@@ -77,16 +77,16 @@ fn flat<T: Serialize>(root: &T, children: fn(&T) -> &[T]) -> Result<DataFrame, S
 }
 
 /// Writes a table into `folder`, as `NAME.csv` or `NAME.parquet`.
-pub(crate) fn write_frame(folder: &Path, name: &str, made: Result<DataFrame, String>, format: FileFormat) -> Result<PathBuf, ExportError> {
+pub(crate) fn write_frame(folder: &Path, name: &str, made: Result<Frame, String>, format: FileFormat) -> Result<PathBuf, ExportError> {
     let extension = if format == FileFormat::Csv { "csv" } else { "parquet" };
     let path = folder.join(format!("{name}.{extension}"));
     let fail = |cause: String| ExportError { path: path.display().to_string(), cause };
-    let mut made = made.map_err(fail)?;
+    let made = made.map_err(fail)?;
     // First a temporary file: what exists is replaced only by something complete.
     let temporary = folder.join(format!(".{name}.{extension}.tmp{}", std::process::id()));
     let written = std::fs::File::create(&temporary).map_err(|e| e.to_string()).and_then(|file| match format {
-        FileFormat::Csv => CsvWriter::new(file).finish(&mut made).map_err(|e| e.to_string()),
-        FileFormat::Parquet => ParquetWriter::new(file).finish(&mut made).map(|_| ()).map_err(|e| e.to_string()),
+        FileFormat::Csv => made.write_csv(file).map_err(|e| e.to_string()),
+        FileFormat::Parquet => made.write_parquet(file),
     });
     let done = written.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| e.to_string()));
     if done.is_err() {
@@ -101,7 +101,7 @@ pub(crate) fn write_frame(folder: &Path, name: &str, made: Result<DataFrame, Str
 pub fn write(analysis: &Analysis, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
     std::fs::create_dir_all(folder).map_err(|e| ExportError { path: folder.display().to_string(), cause: e.to_string() })?;
     let mut files = Vec::new();
-    let mut table = |name: &str, made: Result<DataFrame, String>| -> Result<(), ExportError> {
+    let mut table = |name: &str, made: Result<Frame, String>| -> Result<(), ExportError> {
         files.push(write_frame(folder, name, made, format)?);
         Ok(())
     };

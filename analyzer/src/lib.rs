@@ -24,6 +24,7 @@ pub mod examine;
 pub mod export;
 pub mod fold;
 pub mod footprint;
+mod frame;
 pub mod growth;
 pub mod hats;
 pub mod histogram;

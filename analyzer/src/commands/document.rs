@@ -1,9 +1,9 @@
 //! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
 
 use crate::export::{ExportError, FileFormat, write_frame};
+use crate::frame::{Cells, Frame};
 use crate::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
-use polars::prelude::{Column as FrameColumn, DataFrame};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -125,28 +125,28 @@ impl Document {
     /// Writes `summary` and each table as a file into `folder`.
     pub fn write(&self, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
         std::fs::create_dir_all(folder).map_err(|e| ExportError { path: folder.display().to_string(), cause: e.to_string() })?;
-        let summary: Vec<FrameColumn> = self.summary.iter().map(|(name, _, v)| frame_column(name, &[v])).collect();
-        let mut files = vec![write_frame(folder, "summary", DataFrame::new_infer_height(summary).map_err(|e| e.to_string()), format)?];
+        let summary = self.summary.iter().map(|(name, _, v)| frame_column(name, &[v])).collect();
+        let mut files = vec![write_frame(folder, "summary", Frame::new(summary), format)?];
         for table in &self.tables {
             let columns = table.columns.iter().enumerate().map(|(i, c)| {
                 let cells: Vec<&Value> = table.rows.iter().map(|r| r.get(i).unwrap_or(&Value::Null)).collect();
                 frame_column(c.0, &cells)
             });
-            let frame = DataFrame::new_infer_height(columns.collect()).map_err(|e| e.to_string());
-            files.push(write_frame(folder, table.name, frame, format)?);
+            files.push(write_frame(folder, table.name, Frame::new(columns.collect()), format)?);
         }
         Ok(files)
     }
 }
 
-fn frame_column(name: &str, cells: &[&Value]) -> FrameColumn {
-    if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
-        FrameColumn::new(name.into(), cells.iter().map(|c| c.as_u64()).collect::<Vec<Option<u64>>>())
+fn frame_column(name: &str, cells: &[&Value]) -> (String, Cells) {
+    let cells = if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
+        Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
     } else if cells.iter().all(|c| c.is_null() || c.is_number()) {
-        FrameColumn::new(name.into(), cells.iter().map(|c| c.as_f64()).collect::<Vec<Option<f64>>>())
+        Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
     } else {
-        FrameColumn::new(name.into(), cells.iter().map(|c| plain(c)).collect::<Vec<Option<String>>>())
-    }
+        Cells::Text(cells.iter().map(|c| plain(c)).collect())
+    };
+    (name.into(), cells)
 }
 
 fn plain(value: &Value) -> Option<String> {

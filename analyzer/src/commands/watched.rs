@@ -4,12 +4,12 @@ use super::document::{Document, Table, Unit, value};
 use super::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
 use super::reuse::{ReuseArguments, histogram_rows};
 use super::{open, visit};
+use crate::frame::Frame;
 use crate::input::{ColumnSet, manifest_of, quietly};
 use anyhow::Context;
 use mgz_annotations_schema::trace::{Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
 use mgz_models::rdx::{Observation, estimate};
-use polars::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -181,25 +181,16 @@ fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)
     let path = folder.join(WATCH);
     let file = std::fs::File::open(&path).with_context(|| format!("{}: the samples of a watched run are missing; record again", path.display()))?;
     let damaged = |why: String| anyhow::anyhow!("{}: damaged ({why}); record again", path.display());
-    let frame = quietly(|| ParquetReader::new(file).finish()).map_err(&damaged)?.map_err(|e| damaged(e.to_string()))?;
+    let frame = quietly(|| Frame::read_parquet(file)).and_then(|r| r).map_err(&damaged)?;
     rows(&frame, stores).map_err(damaged)
 }
 
-fn rows(frame: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
-    let column = |name: &str| frame.column(name).map_err(|_| format!("column {name:?} is missing"));
-    let optional = |name: &str| -> Result<Vec<Option<u64>>, String> {
-        let cast = column(name)?.cast(&DataType::UInt64).map_err(|e| e.to_string())?;
-        let values = cast.u64().map_err(|e| e.to_string())?;
-        Ok((0..values.len()).map(|i| values.get(i)).collect())
-    };
-    let numbers = |name: &str| -> Result<Vec<u64>, String> { optional(name)?.into_iter().collect::<Option<Vec<u64>>>().ok_or_else(|| format!("column {name:?} has empty or negative fields")) };
-    let texts = |name: &str| -> Result<Vec<String>, String> {
-        let values = column(name)?.str().map_err(|e| e.to_string())?;
-        Ok((0..values.len()).map(|i| values.get(i).unwrap_or("").to_owned()).collect())
-    };
+fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
+    let numbers = |name: &str| frame.numbers(name);
+    let texts = |name: &str| -> Result<Vec<String>, String> { Ok(frame.texts(name)?.iter().map(|text| text.clone().unwrap_or_default()).collect()) };
     let (process, thread, sample, until) = (numbers("process")?, numbers("thread")?, numbers("sample")?, numbers("until")?);
     let (loads, written, cpu) = (numbers("stepped_loads")?, numbers("stepped_stores")?, numbers("cpu_ns")?);
-    let (counted_loads, counted_stores) = (optional("loads")?, optional("stores")?);
+    let (counted_loads, counted_stores) = (frame.whole("loads")?, frame.whole("stores")?);
     let (outcome, counts) = (texts("outcome")?, texts("counts")?);
     let mut names: Vec<CodeName> = Vec::new();
     let mut known: HashMap<CodeName, u32> = HashMap::new();
@@ -253,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_table_without_its_columns_is_refused() {
-        let frame = DataFrame::new_infer_height(vec![polars::prelude::Column::new("process".into(), [1u32])]).unwrap();
+        let frame = Frame::new(vec![("process".into(), crate::frame::Cells::Whole(vec![Some(1)]))]).unwrap();
         assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));
     }
 }

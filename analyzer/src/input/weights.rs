@@ -4,8 +4,8 @@
 //! slow code; the recorder has measured how many.
 
 use super::quietly;
+use crate::frame::Frame;
 use mgz_annotations_schema::trace::WINDOWS;
-use polars::prelude::*;
 use std::path::Path;
 
 /// Weights by sample.
@@ -50,25 +50,23 @@ pub fn read(folder: &Path) -> Result<Option<Weights>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}; what is said of the whole run is by time, not by loads", path.display())),
     };
-    quietly(|| ParquetReader::new(file).finish())
-        .and_then(|r| r.map_err(|e| e.to_string()))
-        .and_then(|frame| weights(&frame).map_err(|e| e.to_string()))
+    quietly(|| Frame::read_parquet(file))
+        .and_then(|r| r)
+        .and_then(|frame| weights(&frame))
         .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
 }
 
-fn weights(frame: &DataFrame) -> PolarsResult<Option<Weights>> {
-    let sample = frame.column("sample")?.cast(&DataType::UInt32)?;
-    let stands_for = frame.column("stands_for")?.cast(&DataType::Float64)?;
-    let (sample, stands_for) = (sample.u32()?, stands_for.f64()?);
-    if stands_for.null_count() > 0 || frame.height() == 0 {
+fn weights(frame: &Frame) -> Result<Option<Weights>, String> {
+    let (sample, stands_for) = (frame.whole("sample")?, frame.floats("stands_for")?);
+    if stands_for.contains(&None) || frame.height() == 0 {
         return Ok(None);
     }
     let mut by_sample = Vec::new();
-    for (sample, weight) in sample.iter().zip(stands_for.iter()) {
-        let (Some(sample), Some(weight)) = (sample, weight) else { continue };
+    for (sample, weight) in sample.iter().zip(stands_for) {
+        let (&Some(sample), &Some(weight)) = (sample, weight) else { continue };
         // Windows are numbered one by one: a number far beyond them is damage.
-        if sample as usize > 4 * frame.height() + 1024 || !(0.0..1e12).contains(&weight) {
-            polars_bail!(ComputeError: "sample {sample} with a weight of {weight}");
+        if sample > 4 * frame.height() as u64 + 1024 || !(0.0..1e12).contains(&weight) {
+            return Err(format!("sample {sample} with a weight of {weight}"));
         }
         let at = sample as usize;
         if by_sample.len() <= at {
@@ -82,21 +80,24 @@ fn weights(frame: &DataFrame) -> PolarsResult<Option<Weights>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::Cells;
 
     #[test]
     fn weights_are_read_and_damage_is_told() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), Ok(None));
-        let mut frame = df!("sample" => [0u32, 2, 1], "stands_for" => [1.5, 1000.0, 2.0]).unwrap();
         let path = dir.path().join(WINDOWS);
-        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        let write = |samples: &[u64], weights: &[Option<f64>]| {
+            let columns = [("sample", Cells::Whole(samples.iter().copied().map(Some).collect())), ("stands_for", Cells::Number(weights.to_vec()))];
+            let frame = Frame::new(columns.map(|(name, cells)| (name.to_string(), cells)).into()).unwrap();
+            frame.write_parquet(std::fs::File::create(&path).unwrap()).unwrap();
+        };
+        write(&[0, 2, 1], &[Some(1.5), Some(1000.0), Some(2.0)]);
         let weights = read(dir.path()).unwrap().unwrap();
         assert_eq!([0, 1, 2, 3].map(|s| weights.of(s)), [24, 32, 16_000, 0]);
-        let mut frame = df!("sample" => [0u32, 4_000_000_000], "stands_for" => [1.5, 1000.0]).unwrap();
-        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        write(&[0, 4_000_000_000], &[Some(1.5), Some(1000.0)]);
         assert!(read(dir.path()).unwrap_err().contains("damaged"));
-        let mut frame = df!("sample" => [0u32, 1], "stands_for" => [Some(1.5), None]).unwrap();
-        ParquetWriter::new(std::fs::File::create(&path).unwrap()).finish(&mut frame).unwrap();
+        write(&[0, 1], &[Some(1.5), None]);
         assert_eq!(read(dir.path()), Ok(None));
         std::fs::write(&path, b"PAR1 nothing").unwrap();
         assert!(read(dir.path()).is_err());

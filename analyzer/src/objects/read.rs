@@ -1,8 +1,8 @@
 //! `objects.parquet` in.
 
 use super::{Instance, Object, Resolver};
+use crate::frame::Frame;
 use crate::input::quietly;
-use polars::prelude::*;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -17,35 +17,20 @@ pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}; objects are not named", path.display())),
     };
-    let frame = quietly(|| ParquetReader::new(file).finish())
-        .and_then(|r| r.map_err(|e| e.to_string()))
+    let frame = quietly(|| Frame::read_parquet(file))
+        .and_then(|r| r)
         .and_then(|frame| instances(&frame))
         .map_err(|e| format!("{}: damaged ({e}); objects are not named, record again if they matter", path.display()))?;
     Ok(Some(frame))
 }
 
-fn numbers(frame: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
-    let column = frame.column(name).map_err(|_| format!("column {name:?} is missing"))?;
-    let column = column.cast(&DataType::UInt64).map_err(|e| e.to_string())?;
-    let values = column.u64().map_err(|e| format!("column {name:?}: {e}"))?;
-    if values.null_count() > 0 {
-        return Err(format!("column {name:?} has empty or negative fields"));
-    }
-    Ok(values.into_no_null_iter().collect())
-}
-
-fn texts<'a>(frame: &'a DataFrame, name: &str) -> Result<&'a StringChunked, String> {
-    let column = frame.column(name).map_err(|_| format!("column {name:?} is missing"))?;
-    column.str().map_err(|e| format!("column {name:?}: {e}"))
-}
-
-fn instances(frame: &DataFrame) -> Result<Resolver, String> {
-    let (process, number) = (numbers(frame, "process")?, numbers(frame, "object")?);
-    let (start, bytes) = (numbers(frame, "start")?, numbers(frame, "bytes")?);
-    let (begin, end) = (numbers(frame, "begin_ns")?, numbers(frame, "end_ns")?);
+fn instances(frame: &Frame) -> Result<Resolver, String> {
+    let (process, number) = (frame.numbers("process")?, frame.numbers("object")?);
+    let (start, bytes) = (frame.numbers("start")?, frame.numbers("bytes")?);
+    let (begin, end) = (frame.numbers("begin_ns")?, frame.numbers("end_ns")?);
     // Blocks that one row stands for; traces of older recorders have one in each.
-    let times = if frame.column("times").is_ok() { numbers(frame, "times")? } else { vec![1; frame.height()] };
-    let columns = ["kind", "name", "type", "module", "stack"].map(|name| texts(frame, name));
+    let times = if frame.has("times") { frame.numbers("times")? } else { vec![1; frame.height()] };
+    let columns = ["kind", "name", "type", "module", "stack"].map(|name| frame.texts(name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
     let mut objects = vec![Object { kind: "unknown".into(), name: "[no known object]".into(), ..Object::default() }];
@@ -54,7 +39,7 @@ fn instances(frame: &DataFrame) -> Result<Resolver, String> {
     let mut list = Vec::with_capacity(process.len());
     for row in 0..frame.height() {
         let object = *known.entry(number[row]).or_insert_with(|| {
-            let text = |column: &StringChunked| column.get(row).unwrap_or_default().to_string();
+            let text = |column: &[Option<String>]| column[row].clone().unwrap_or_default();
             let object = Object { kind: text(kind), name: text(name), of_type: text(of_type), module: text(module), stack: text(stack) };
             *by_content.entry(object.clone()).or_insert_with(|| {
                 objects.push(object);
