@@ -182,6 +182,7 @@ impl Arena {
                 (*header).trigger_period = trigger.period;
                 (*header).trigger_type = trigger.kind;
                 (*header).trigger_config = trigger.config;
+                (*header).trigger_tick = trigger.tick;
             }
             (*header).signal = settings.signal;
             (*header).places = settings.places as u32;

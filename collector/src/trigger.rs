@@ -16,6 +16,8 @@ const LOADS: u64 = 10_000_000;
 pub const RATE: f64 = 100.0;
 /// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
 const SELDOM: u64 = 2_500_000;
+/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two thousand.
+const DEAR: u64 = 8_000;
 /// Loads that a thread executes in a nanosecond at most, rounded up.
 const LOADS_PER_NS: u64 = 16;
 
@@ -28,16 +30,18 @@ pub struct Trigger {
     pub config: u64,
     /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
     pub period: u64,
+    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if perf events are.
+    pub tick: u64,
 }
 
 impl Trigger {
     /// A trigger so many times per second of CPU time.
     pub fn time(rate: f64) -> Trigger {
-        Trigger { kind: CPU_TIME.0, config: CPU_TIME.1, period: (1e9 / rate) as u64 }
+        Trigger { kind: CPU_TIME.0, config: CPU_TIME.1, period: (1e9 / rate) as u64, tick: 0 }
     }
 
     fn loads(counter: &Counter, period: u64) -> Trigger {
-        Trigger { kind: counter.kind, config: counter.config, period }
+        Trigger { kind: counter.kind, config: counter.config, period, tick: 0 }
     }
 
     /// Whether loads are counted.
@@ -66,6 +70,11 @@ impl Trigger {
         (slower, Some(why))
     }
 
+    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in step with the tick.
+    pub fn at_ticks(self, tick: u64) -> Option<Trigger> {
+        (!self.by_loads() && tick > 0 && self.period >= 2 * tick).then_some(Trigger { tick, ..self })
+    }
+
     /// For the manifest, if triggers come by loads.
     pub fn source(&self) -> String {
         format!("loads (perf_event {}:{:#x}, user space only)", self.kind, self.config)
@@ -79,6 +88,8 @@ pub enum By {
     Loads,
     /// CPU time in user space; --rate times a second
     CpuTime,
+    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a second, at most every other tick
+    Ticks,
 }
 
 /// What the command line says of triggers.
@@ -111,11 +122,11 @@ pub fn parse_event(text: &str) -> Result<Counter, String> {
 /// Decides, and says why; an error is a sentence for the user.
 pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, String), String> {
     let loads = asked.by == Some(By::Loads) || asked.event.is_some();
-    let time = asked.by == Some(By::CpuTime) || asked.rate.is_some();
+    let time = matches!(asked.by, Some(By::CpuTime | By::Ticks)) || asked.rate.is_some();
     match (asked.period, asked.rate) {
         (Some(_), Some(_)) => return Err("--period counts loads and --rate CPU time: give one of them".into()),
         (None, Some(_)) if loads => return Err("--rate is by CPU time; where loads begin windows, give --period".into()),
-        (Some(_), None) if asked.by == Some(By::CpuTime) => return Err("--period counts loads; with --trigger cpu-time, give --rate".into()),
+        (Some(_), None) if time => return Err("--period counts loads; where CPU time begins windows, give --rate".into()),
         _ if asked.event.is_some() && time => return Err("--loads-event is for windows by loads, not by CPU time".into()),
         _ => {}
     }
@@ -151,10 +162,59 @@ pub struct Chosen {
 /// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     let (trigger, why) = choose(asked, find)?;
-    let matters = !trigger.by_loads() && trigger.period < SELDOM;
-    let toll = if matters { toll::toll(signal as i32).unwrap_or(0) } else { 0 };
+    if trigger.by_loads() {
+        return Ok(Chosen { trigger, why, slower: None, toll: 0 });
+    }
+    choose_clock(trigger, why, asked.by == Some(By::Ticks), &Kernel::here(), || toll::toll(signal as i32).unwrap_or(0))
+}
+
+/// What the kernel's clocks are like.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// Nanoseconds from tick to tick; 0 if unknown.
+    tick: u64,
+    /// Whether a timer that a tick finds to be over while a system call is at work lets it end first (Linux 5.10 on x86-64).
+    calls_end_first: bool,
+}
+
+impl Kernel {
+    fn here() -> Kernel {
+        // SAFETY: zero is a valid value of both, which live across the calls.
+        let (tick, release) = unsafe {
+            let (mut coarse, mut names): (libc::timespec, libc::utsname) = std::mem::zeroed();
+            // The coarse clocks advance at the tick.
+            let known = libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) == 0 && coarse.tv_sec == 0;
+            libc::uname(&mut names);
+            (if known { coarse.tv_nsec as u64 } else { 0 }, std::ffi::CStr::from_ptr(names.release.as_ptr()).to_string_lossy().into_owned())
+        };
+        Kernel { tick, calls_end_first: version(&release).is_some_and(|v| v >= (5, 10)) }
+    }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear, the one that is looked at at the tick.
+fn choose_clock(trigger: Trigger, why: String, ticks: bool, kernel: &Kernel, toll: impl FnOnce() -> u64) -> Result<Chosen, String> {
+    let at_ticks = trigger.at_ticks(kernel.tick);
+    if ticks {
+        let trigger = at_ticks.ok_or_else(|| match kernel.tick {
+            0 => "this kernel does not tell its tick; give --trigger cpu-time".to_owned(),
+            tick => format!("the kernel's tick comes {:.0} times a second, and windows can begin at every other one at most; ask for fewer (--rate), or give --trigger cpu-time", 1e9 / tick as f64),
+        })?;
+        return Ok(Chosen { trigger, why, slower: None, toll: 0 });
+    }
+    let toll = toll();
+    if let Some(trigger) = at_ticks.filter(|_| toll > DEAR && kernel.calls_end_first) {
+        let why = format!("{why}; at the kernel's tick, since a signal of perf_event's clock takes {:.0} us on this machine", toll as f64 / 1e3);
+        return Ok(Chosen { trigger, why, slower: None, toll: 0 });
+    }
     let (trigger, slower) = trigger.bearable(toll);
-    Ok(Chosen { trigger, why, slower, toll })
+    let matters = trigger.period < SELDOM;
+    Ok(Chosen { trigger, why, slower, toll: if matters { toll } else { 0 } })
 }
 
 /// What counts loads here, and does so in earnest.
@@ -219,12 +279,12 @@ mod tests {
     #[test]
     fn loads_are_preferred_and_never_pretended() {
         let by = |asked: &Asked, found: Found| choose(asked, || found).map(|(trigger, _)| trigger);
-        let loads = |period| Trigger { kind: 4, config: 0x81d0, period };
+        let loads = |period| Trigger { kind: 4, config: 0x81d0, period, tick: 0 };
         let nothing = Asked::default();
         assert_eq!(by(&nothing, there()), Ok(loads(LOADS)));
         assert_eq!(by(&nothing, none()), Ok(Trigger::time(RATE)));
         let rate = Asked { rate: Some(1000.0), ..nothing.clone() };
-        assert_eq!(by(&rate, there()), Ok(Trigger { kind: 1, config: 1, period: 1_000_000 }));
+        assert_eq!(by(&rate, there()), Ok(Trigger { kind: 1, config: 1, period: 1_000_000, tick: 0 }));
         let period = Asked { period: Some(500), ..nothing.clone() };
         assert_eq!(by(&period, there()), Ok(loads(500)));
         for asked in [period.clone(), Asked { by: Some(By::Loads), ..nothing.clone() }] {
@@ -232,10 +292,11 @@ mod tests {
             assert!(error.contains("no PMU") && error.contains("--rate"), "{error}");
         }
         let own = Asked { event: Some(Counter { kind: 1, config: 2 }), ..period.clone() };
-        assert_eq!(by(&own, none()), Ok(Trigger { kind: 1, config: 2, period: 500 }));
+        assert_eq!(by(&own, none()), Ok(Trigger { kind: 1, config: 2, period: 500, tick: 0 }));
         for wrong in [
             Asked { rate: Some(1.0), ..period.clone() },
-            Asked { by: Some(By::CpuTime), ..period },
+            Asked { by: Some(By::CpuTime), ..period.clone() },
+            Asked { by: Some(By::Ticks), ..period },
             Asked { by: Some(By::Loads), ..rate.clone() },
             Asked { by: Some(By::CpuTime), ..own },
         ] {
@@ -249,11 +310,39 @@ mod tests {
     fn no_more_signals_than_a_thread_can_stand() {
         assert_eq!(Trigger::time(1000.0).bearable(45_000), (Trigger::time(1000.0), None));
         assert_eq!(Trigger::time(1000.0).bearable(0), (Trigger::time(1000.0), None));
-        let few = Trigger { kind: 4, config: 1, period: 10 };
+        let few = Trigger { kind: 4, config: 1, period: 10, tick: 0 };
         assert_eq!(few.bearable(45_000), (few, None));
         let (slower, why) = Trigger::time(50_000.0).bearable(40_000);
         assert_eq!(slower, Trigger::time(25_000.0));
         assert!(why.is_some_and(|w| w.starts_with("25000 times a second instead of 50000")));
+    }
+
+    #[test]
+    fn dear_clocks_give_way_to_the_tick() {
+        const KERNEL: Kernel = Kernel { tick: 4_000_000, calls_end_first: true };
+        let clock = |rate, ticks, kernel: Kernel, toll| choose_clock(Trigger::time(rate), "why".into(), ticks, &kernel, || toll).map(|c| (c.trigger.tick, c.trigger.period, c.toll));
+        assert_eq!(clock(100.0, false, KERNEL, 50_000), Ok((4_000_000, 10_000_000, 0)));
+        assert_eq!(clock(125.0, false, KERNEL, 50_000), Ok((4_000_000, 8_000_000, 0)));
+        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells nothing.
+        assert_eq!(clock(100.0, false, KERNEL, 2_000), Ok((0, 10_000_000, 0)));
+        assert_eq!(clock(200.0, false, KERNEL, 50_000), Ok((0, 5_000_000, 0)));
+        assert_eq!(clock(1000.0, false, KERNEL, 50_000), Ok((0, 1_000_000, 50_000)));
+        assert_eq!(clock(100.0, false, Kernel { calls_end_first: false, ..KERNEL }, 50_000), Ok((0, 10_000_000, 0)));
+        assert_eq!(clock(100.0, false, Kernel { tick: 0, ..KERNEL }, 50_000), Ok((0, 10_000_000, 0)));
+        // As asked for.
+        assert_eq!(clock(100.0, true, Kernel { calls_end_first: false, ..KERNEL }, 0), Ok((4_000_000, 10_000_000, 0)));
+        assert!(clock(200.0, true, KERNEL, 0).unwrap_err().contains("250 times a second"));
+        assert!(clock(100.0, true, Kernel { tick: 0, ..KERNEL }, 0).unwrap_err().contains("--trigger cpu-time"));
+        let tick = Kernel::here().tick;
+        assert!(tick == 0 || (100_000..=20_000_000).contains(&tick), "{tick} ns");
+    }
+
+    #[test]
+    fn releases_of_kernels() {
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("5.10"), Some((5, 10)));
+        assert_eq!(version("4.19.0-27-amd64"), Some((4, 19)));
+        assert_eq!(version("next"), None);
     }
 
     #[test]

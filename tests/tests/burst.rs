@@ -274,15 +274,27 @@ fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
 /// deviations of a binomial draw, and a percent for what the clock's own calls take.
 #[test]
 fn samples_are_spread_as_time_is() {
+    let runs = if tools::full_matrix() { 60 } else { 6 };
+    spread(&["--rate", "2000"], runs, 250, 500.0);
+}
+
+/// The same where the kernel's tick begins windows, which comes at any phase of the program's rounds.
+#[test]
+fn samples_at_ticks_are_spread_as_time_is() {
+    let runs = if tools::full_matrix() { 20 } else { 2 };
+    spread(&["--trigger", "ticks", "--rate", "100"], runs, 2000, 100.0);
+}
+
+/// Records `runs` times so many rounds of `phases`, which give at least `least` samples.
+fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app("phases", PLAIN, dir.path()) else { return };
     let functions = symbols(&app.original, &["chase", "sum", "mix"]);
-    let runs = if tools::full_matrix() { 60 } else { 6 };
     let (mut time, mut samples) = ([0f64; 3], [0f64; 3]);
     let trace = dir.path().join("trace");
+    let options = [&["--mode", "burst", "--window", "100", "--force"], options].concat();
     for _ in 0..runs {
-        let options = ["--mode", "burst", "--rate", "2000", "--window", "100", "--force"];
-        let output = tools::succeed(&mut record_command(&options, &trace, &app.path, &[]), LIMIT).unwrap();
+        let output = tools::succeed(&mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]), LIMIT).unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         let line = said.lines().find_map(|l| l.strip_prefix("phases ")).unwrap();
         for (sum, word) in time.iter_mut().zip(line.split(' ')) {
@@ -296,13 +308,39 @@ fn samples_are_spread_as_time_is() {
         }
     }
     let (n, total) = (samples.iter().sum::<f64>(), time.iter().sum::<f64>());
-    assert!(n > 500.0, "only {n} samples");
+    assert!(n > least, "only {n} samples");
     for i in 0..3 {
         let (share, expected) = (samples[i] / n, time[i] / total);
         let allowed = 4.0 * (expected * (1.0 - expected) / n).sqrt() + 0.01;
         println!("{i}: {share:.4} of {n} samples, {expected:.4} of the time, ±{allowed:.4}");
         assert!((share - expected).abs() <= allowed, "function {i}: {share:.4} of {n} samples, {expected:.4} of the time, allowed {allowed:.4}");
     }
+}
+
+/// Ticks come while the kernel is at work for the program: no call ends early, and such moments begin no windows; as many come as were asked for.
+#[test]
+fn ticks_end_no_system_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(polls) = app("polls", PLAIN, dir.path()) else { return };
+    let trace = dir.path().join("trace");
+    let options = ["--mode", "burst", "--trigger", "ticks", "--rate", "125", "--force"];
+    let args = ["60000"];
+    let expected = tools::run(Command::new(&polls.original).args(args), LIMIT).unwrap();
+    assert!(String::from_utf8_lossy(&expected.stdout).ends_with("interrupted 0 times\n"));
+    let got = tools::run(&mut record_command(&options, &trace, &polls.path, &args), LIMIT).unwrap();
+    same_result("polls", &expected, &got).unwrap();
+    let manifest = rows::read(&trace).unwrap().manifest;
+    let counted = |what| manifest.totals.triggers.get(what).copied().unwrap_or(0);
+    assert!(manifest.trigger.contains("timers"), "{}", manifest.trigger);
+    assert!(counted("outside") > 10 && counted("windows") < counted("outside"), "{:?}", manifest.totals.triggers);
+
+    let Some(busy) = app("phases", PLAIN, dir.path()) else { return };
+    let output = tools::succeed(&mut record_command(&options, &trace, &busy.path, &["1500"]), LIMIT).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let ns: f64 = said.lines().find_map(|l| l.strip_prefix("phases ")).unwrap().split(' ').map(|word| word.parse::<f64>().unwrap()).sum();
+    let came = rows::read(&trace).unwrap().manifest.totals.triggers["came"] as f64;
+    let asked = ns / 1e9 * 125.0;
+    assert!((0.8..1.2).contains(&(came / asked)), "{came} of {asked:.0} triggers came");
 }
 
 /// Samples are by time, but what is said of loads is weighted by how fast the code runs. The source tells how many loads each function executes: 6.6, 85.5 and 7.8%,

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -110,7 +110,7 @@ pub mod count {
     pub const TRIGGERS: usize = 6;
     /// Burst: windows that were begun.
     pub const WINDOWS: usize = 7;
-    /// Burst: signals that came outside of instrumented code.
+    /// Burst: signals that came outside of instrumented code, or while the kernel was at work.
     pub const TRIGGERS_OUTSIDE: usize = 8;
     /// Burst: signals that found a window open.
     pub const TRIGGERS_BUSY: usize = 9;
@@ -184,6 +184,8 @@ pub struct Header {
     pub trigger_type: u32,
     /// Burst: and its `config`.
     pub trigger_config: u64,
+    /// Burst: nanoseconds from one tick of the kernel to the next, if timers begin windows that it looks at then; 0 if events do.
+    pub trigger_tick: u64,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.

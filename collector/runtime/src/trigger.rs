@@ -1,9 +1,10 @@
 //! What starts a window: a signal to each thread whenever it has executed so many loads, or used a certain CPU time.
 //!
 //! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded, sends it at any rate, and only while the thread runs
-//! code of its own: no system call is ever interrupted. Where the clock is refused, a POSIX timer on the thread's CPU
-//! clock does it, which the kernel looks at once per tick (250 Hz on most systems) and which may interrupt system calls that are at work;
-//! never one that sleeps. Periods are drawn anew all the time, so that samples do not march in step with the program.
+//! code of its own: no system call is ever interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a POSIX timer on the
+//! thread's CPU clock does it, which the kernel looks at once per tick (250 Hz on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
+//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the program had got a signal; since then, the signal waits until the call is over.
+//! Such signals begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do not march in step with the program.
 //!
 //! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they would follow one another and leave the program none: their
 //! kind queues up, and where the queue is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead, whose
@@ -81,15 +82,25 @@ pub fn by_loads(header: &Header) -> bool {
     (header.trigger_type, header.trigger_config) != CPU_TIME
 }
 
-/// A period of ±1/8 around the asked one.
-fn period(header: &Header) -> u64 {
+fn random() -> u64 {
     let mut x = RANDOM.load(Ordering::Relaxed);
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
     RANDOM.store(x, Ordering::Relaxed);
+    x
+}
+
+/// A period of ±1/8 around the asked one.
+fn period(header: &Header) -> u64 {
     let asked = header.trigger_period.max(8);
-    asked - asked / 8 + x % (asked / 4)
+    asked - asked / 8 + random() % (asked / 4)
+}
+
+/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
+fn ticks(header: &Header) -> u64 {
+    let asked = header.trigger_period.max(8);
+    (asked / 2 + random() % asked).saturating_sub(header.trigger_tick / 2).max(1)
 }
 
 /// Called once, when all is set up.
@@ -115,7 +126,12 @@ pub fn arm(ring: Ring) {
     // The first signal may come before it is noted whose it is; its handler would take it for the program's.
     let old = sys::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
-    match event(header).or_else(|| if by_loads { None } else { timer(header) }) {
+    let trigger = match header.trigger_tick {
+        _ if by_loads => event(header),
+        0 => event(header).or_else(|| timer(header)),
+        _ => timer(header).or_else(|| event(header)),
+    };
+    match trigger {
         Some(trigger) => {
             header.trigger_kind.store(if by_loads { TRIGGER_LOADS } else { trigger.kind }, Ordering::Relaxed);
             ring.private().trigger = trigger;
@@ -261,7 +277,6 @@ const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
 fn timer(header: &Header) -> Option<Trigger> {
     const TIMER_CREATE: usize = 222;
-    const TIMER_SETTIME: usize = 223;
     const CLOCK_THREAD_CPUTIME: usize = 3;
     const SIGEV_THREAD_ID: u64 = 4;
     let mut event = [0u64; 8];
@@ -274,11 +289,27 @@ fn timer(header: &Header) -> Option<Trigger> {
     if made < 0 {
         return None;
     }
-    let ns = period(header);
+    set_timer(number, if header.trigger_tick == 0 { period(header) } else { ticks(header) });
+    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 1, tid: sys::gettid(), ..Trigger::default() })
+}
+
+/// Sets a timer to so many nanoseconds from now, and again and again should its signal be lost.
+fn set_timer(number: i32, ns: u64) {
+    const TIMER_SETTIME: usize = 223;
     let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
     // SAFETY: the times live across the call.
     unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
-    Some(Trigger { kind: TRIGGER_TIMER, handle: number, tid: sys::gettid(), ..Trigger::default() })
+}
+
+/// Whether a timer's signal, which found the thread at this instruction of an instrumented file, came while the kernel was at work for it.
+/// (The clock leaves that time out by itself.)
+pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
+    const PAGE: u64 = 4096;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    // What lies on the page before need not be mapped; such a call is taken for none.
+    ring.private().trigger.kind == TRIGGER_TIMER && rip % PAGE >= 2
+        // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
+        && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
 
 /// Whether it is the signal that the kernel sends when there is no room for the one that was asked for. (A program's own, which
@@ -318,7 +349,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     let trigger = &mut ring.private().trigger;
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
-        trigger.left = SAME;
+        trigger.left = if trigger.kind == TRIGGER_TIMER { 1 } else { SAME };
         trigger.calm = trigger.calm.saturating_add(1);
         if trigger.calm >= CALM {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
@@ -337,10 +368,15 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
 
 /// Draws a new period.
 fn renew_period(trigger: Trigger) {
-    if let (TRIGGER_EVENT, Some(header)) = (trigger.kind, process::header()) {
-        let next = period(header) << trigger.slower;
-        // SAFETY: the number lives across the call.
-        unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+    let Some(header) = process::header() else { return };
+    match trigger.kind {
+        TRIGGER_EVENT => {
+            let next = period(header) << trigger.slower;
+            // SAFETY: the number lives across the call.
+            unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+        }
+        TRIGGER_TIMER if header.trigger_tick != 0 => set_timer(trigger.handle, ticks(header)),
+        _ => {}
     }
 }
 

@@ -103,6 +103,9 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     let control = ring.control();
     crate::ahead::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else { return count::TRIGGERS_OUTSIDE };
+    if triggers::is_behind_call(ring, context.registers[RIP]) {
+        return count::TRIGGERS_OUTSIDE;
+    }
     let Some(place) = thread::free_place(header, ring) else {
         if !sys::process_exists(header.recorder) {
             // Nobody will ever make room: the next trigger is the last.
