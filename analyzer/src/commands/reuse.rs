@@ -1,20 +1,25 @@
 //! `mgz-analyze reuse`: reuse distance and interval, exact or approximate.
 
-use super::owners::{OBJECT_COLUMNS, Owners};
-use super::document::{Column, Document, Table, Unit, maybe, value};
+mod counts;
+mod tables;
+
+use super::document::{Document, Unit, maybe};
+use super::owners::Owners;
 use super::stream::{Accesses, Segment, View};
 use super::threads::{load, recorded};
 use super::{Common, block_size, open, require_full, size, visit, warn_of_gaps};
-use crate::code::CodeMap;
 use crate::input::{ColumnSet, Trace};
 use clap::{Args, ValueEnum};
 use mgz_models::approx::ApproxEngine;
-use mgz_models::histogram::{Bin, Fine, SMALL, Scale, WHOLE};
-use mgz_models::miss_ratio::MissRatio;
+use mgz_models::histogram::{SMALL, Scale};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use mgz_models::scale_tree::Bound;
 use serde_json::Value;
 use std::path::PathBuf;
+
+use counts::{Counts, Part};
+pub(crate) use tables::{histogram, histogram_rows};
+use tables::{miss_ratios, objects, reference, tables_of_code, threads};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,120 +149,6 @@ impl Engine {
     }
 }
 
-/// What is counted of a thread, function or line.
-#[derive(Clone)]
-struct Part {
-    distances: Fine,
-    intervals: f64,
-    firsts: u64,
-}
-
-impl Part {
-    fn new(bits: u32) -> Part {
-        Part { distances: Fine::new(bits), intervals: 0.0, firsts: 0 }
-    }
-
-    fn merge(&mut self, other: &Part) {
-        self.distances.merge(&other.distances);
-        self.intervals += other.intervals;
-        self.firsts += other.firsts;
-    }
-}
-
-/// All counts.
-struct Counts {
-    distances: Fine,
-    intervals: Fine,
-    firsts: u64,
-    /// By tag, see [`Tags`].
-    groups: Vec<Option<Box<Part>>>,
-    tags: Tags,
-    threads: Vec<(u32, u32, u64, Part)>,
-}
-
-impl Counts {
-    #[inline(always)]
-    fn group(&mut self, tag: u32) -> &mut Part {
-        if tag as usize >= self.groups.len() {
-            self.groups.resize(tag as usize + 1, None);
-        }
-        self.groups[tag as usize].get_or_insert_with(|| Box::new(Part::new(SMALL)))
-    }
-}
-
-/// Tags of accesses: numbers of the pairs of group and object that occur.
-#[derive(Default)]
-struct Tags {
-    pairs: Vec<(u32, u32)>,
-    /// By group: objects and their tags, the last one used first.
-    by_group: Vec<Vec<(u32, u32)>>,
-    objects: Vec<u32>,
-    out: Vec<u32>,
-}
-
-impl Tags {
-    #[inline(always)]
-    fn tag(&mut self, group: u32, object: u32) -> u32 {
-        match self.by_group.get(group as usize).and_then(|list| list.first()) {
-            Some(&(known, tag)) if known == object => tag,
-            _ => self.find(group, object),
-        }
-    }
-
-    #[cold]
-    fn find(&mut self, group: u32, object: u32) -> u32 {
-        if group as usize >= self.by_group.len() {
-            self.by_group.resize(group as usize + 1, Vec::new());
-        }
-        let list = &mut self.by_group[group as usize];
-        let at = list.iter().position(|o| o.0 == object).unwrap_or_else(|| {
-            list.push((object, self.pairs.len() as u32));
-            self.pairs.push((group, object));
-            list.len() - 1
-        });
-        list.swap(0, at);
-        list[0].1
-    }
-
-    /// Makes the tags of consecutive accesses, in `out`.
-    fn make(&mut self, owners: &mut Owners, process: u32, accesses: View<'_>, times: (u64, u64)) {
-        let mut objects = std::mem::take(&mut self.objects);
-        let mut out = std::mem::take(&mut self.out);
-        objects.clear();
-        out.clear();
-        owners.fill(process, accesses.address, times, &mut objects);
-        out.extend(accesses.group.iter().zip(&objects).map(|(&group, &object)| self.tag(group, object)));
-        (self.objects, self.out) = (objects, out);
-    }
-}
-
-impl ReuseSink for Counts {
-    #[inline(always)]
-    fn first(&mut self, _row: u64, _block: u64, tag: u32) {
-        self.firsts += 1;
-        self.group(tag).firsts += 1;
-        if let Some(thread) = self.threads.last_mut() {
-            thread.3.firsts += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn reuse(&mut self, _row: u64, _block: u64, tag: u32, distance: u64, interval: u64) {
-        self.distances.add(distance);
-        self.intervals.add(interval);
-        let group = self.group(tag);
-        group.distances.add(distance);
-        group.intervals += interval as f64;
-        if let Some(thread) = self.threads.last_mut() {
-            thread.3.distances.add(distance);
-            thread.3.intervals += interval as f64;
-        }
-    }
-
-    #[inline(always)]
-    fn done(&mut self, _row: u64, _tag: u32) {}
-}
-
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.rdx {
@@ -276,7 +167,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         (None, None) => None,
     };
     let mut engine = Engine::new(arguments.block.trailing_zeros(), bound);
-    let mut counts = Counts { distances: Fine::new(WHOLE), intervals: Fine::new(WHOLE), firsts: 0, groups: Vec::new(), tags: Tags::default(), threads: Vec::new() };
+    let mut counts = Counts::new();
     let mut owners = Owners::open(&trace, &mut document);
     let measured = if arguments.together {
         together(&trace, arguments, &mut owners, &mut engine, &mut counts, &mut document)?
@@ -428,172 +319,4 @@ fn scale(arguments: &ReuseArguments) -> anyhow::Result<Scale> {
             Scale::LogLinear { width }
         }
     })
-}
-
-/// A histogram as a table.
-pub(crate) fn histogram(name: &'static str, title: &str, fine: &Fine, scale: &Scale) -> anyhow::Result<Table> {
-    if let (Scale::Linear { width }, Some(max)) = (scale, fine.max()) {
-        anyhow::ensure!(max / width < 10_000_000, "--width {width} makes more than 10 million bins up to {max}; choose a larger one or --bins log-linear");
-    }
-    let bins = fine.cut(scale);
-    Ok(histogram_rows(name, title, &bins))
-}
-
-/// Bins as a table.
-pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> Table {
-    let total: f64 = bins.iter().map(|b| b.count).sum();
-    let rows = bins.iter().map(|b| vec![value(b.from), value(b.to), value(b.count), value(if total > 0.0 { b.count / total } else { 0.0 }), maybe((b.count > 0.0).then(|| b.mean()))]).collect();
-    let columns = vec![Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number), Column("share", Unit::Share), Column("mean", Unit::Number)];
-    Table { name, title: title.into(), columns, rows, text_rows: 64 }
-}
-
-fn reference(distances: &Fine, partitions: usize) -> Table {
-    let rows = distances.reference(partitions).iter().enumerate().map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)]).collect();
-    let columns = vec![Column("partition", Unit::Number), Column("from", Unit::Number), Column("to", Unit::Number), Column("mean", Unit::Number)];
-    Table { name: "reference", title: "Reference histogram".into(), columns, rows, text_rows: 0 }
-}
-
-fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArguments) -> Table {
-    let ratio = MissRatio::new(counts.distances.bins(), counts.firsts as f64, implied as f64);
-    let mut rows: Vec<(u64, f64)> = ratio.curve(4).into_iter().map(|(blocks, miss)| (blocks * arguments.block, miss)).collect();
-    let asked = arguments.cache.iter().map(|&bytes| (bytes, ratio.ratio((bytes / arguments.block) as f64)));
-    rows.extend(asked);
-    rows.sort_by_key(|r| r.0);
-    rows.dedup_by_key(|r| r.0);
-    let rows = rows.into_iter().map(|(bytes, miss)| vec![Value::from(bytes), Value::from(bytes / arguments.block), value(miss)]).collect();
-    Table {
-        name: "miss_ratios",
-        title: "Miss ratio of fully associative LRU caches (implied Constant loads count as hits)".into(),
-        columns: vec![Column("bytes", Unit::Bytes), Column("blocks", Unit::Number), Column("miss_ratio", Unit::Share)],
-        rows,
-        text_rows: 256,
-    }
-}
-
-/// Value below which a share of the distances lies.
-fn quantile(distances: &Fine, share: f64) -> Value {
-    let target = share * distances.count() as f64;
-    let mut seen = 0.0;
-    for bin in distances.bins() {
-        seen += bin.count;
-        if seen >= target {
-            return value(bin.mean());
-        }
-    }
-    Value::Null
-}
-
-fn part_cells(part: &Part) -> Vec<Value> {
-    let reuses = part.distances.count();
-    vec![
-        Value::from(reuses),
-        Value::from(part.firsts),
-        maybe(part.distances.mean()),
-        quantile(&part.distances, 0.5),
-        quantile(&part.distances, 0.9),
-        part.distances.max().map_or(Value::Null, Value::from),
-        maybe((reuses > 0).then(|| part.intervals / reuses as f64)),
-    ]
-}
-
-const PART_COLUMNS: [Column; 7] = [
-    Column("reuses", Unit::Number),
-    Column("first_touches", Unit::Number),
-    Column("D_mean", Unit::Number),
-    Column("D_median", Unit::Number),
-    Column("D_p90", Unit::Number),
-    Column("D_max", Unit::Number),
-    Column("interval_mean", Unit::Number),
-];
-
-fn columns(first: &[Column]) -> Vec<Column> {
-    first.iter().chain(&PART_COLUMNS).copied().collect()
-}
-
-/// Sums groups by `key`, hottest first.
-fn by<K: Fn(&CodeMap, usize, u32) -> u32>(counts: &Counts, code: &CodeMap, key: K) -> Vec<(u32, Part)> {
-    let mut sums: std::collections::BTreeMap<u32, Part> = std::collections::BTreeMap::new();
-    for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
-        if let Some(part) = part {
-            sums.entry(key(code, group as usize / 4, object)).or_insert_with(|| Part::new(SMALL)).merge(part);
-        }
-    }
-    let mut sums: Vec<(u32, Part)> = sums.into_iter().collect();
-    sums.sort_by(|a, b| (b.1.distances.count() + b.1.firsts).cmp(&(a.1.distances.count() + a.1.firsts)).then(a.0.cmp(&b.0)));
-    sums
-}
-
-fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
-    let code = &trace.code;
-    let functions = by(counts, code, |code, piece, _| code.pieces[piece].function);
-    let name = |f: u32| vec![Value::from(code.functions[f as usize].function.as_str()), Value::from(code.functions[f as usize].module.as_str())];
-    document.tables.push(Table {
-        name: "functions",
-        title: "Functions (of the reusing access)".into(),
-        columns: columns(&[Column("function", Unit::Text), Column("module", Unit::Text)]),
-        rows: functions.iter().map(|(f, part)| [name(*f), part_cells(part)].concat()).collect(),
-        text_rows: usize::MAX,
-    });
-    let lines = by(counts, code, |code, piece, _| code.pieces[piece].line);
-    document.tables.push(Table {
-        name: "lines",
-        title: "Lines (of the reusing access)".into(),
-        columns: columns(&[Column("function", Unit::Text), Column("file", Unit::Text), Column("line", Unit::Number)]),
-        rows: lines
-            .iter()
-            .map(|(l, part)| {
-                let line = &code.lines[*l as usize];
-                [vec![Value::from(line.function.as_str()), Value::from(line.file.as_str()), Value::from(line.line)], part_cells(part)].concat()
-            })
-            .collect(),
-        text_rows: usize::MAX,
-    });
-    let mut rows = Vec::new();
-    for (f, part) in &functions {
-        for bin in part.distances.cut(&Scale::Log).iter().filter(|b| b.count > 0.0) {
-            rows.push([name(*f), vec![value(bin.from), value(bin.to), value(bin.count)]].concat());
-        }
-    }
-    document.tables.push(Table {
-        name: "function_distances",
-        title: String::new(),
-        columns: vec![Column("function", Unit::Text), Column("module", Unit::Text), Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)],
-        rows,
-        text_rows: 0,
-    });
-}
-
-/// Objects of the reusing access, and their histograms.
-fn objects(counts: &Counts, owners: &Owners, document: &mut Document) {
-    let parts = by(counts, &CodeMap::new(), |_, _, object| object);
-    document.tables.push(Table {
-        name: "objects",
-        title: "Objects (distances over all blocks in between)".into(),
-        columns: columns(&OBJECT_COLUMNS),
-        rows: parts.iter().map(|(o, part)| [owners.cells(*o), part_cells(part)].concat()).collect(),
-        text_rows: usize::MAX,
-    });
-    let mut rows = Vec::new();
-    for (o, part) in &parts {
-        for bin in part.distances.cut(&Scale::Log).iter().filter(|b| b.count > 0.0) {
-            rows.push([owners.cells(*o), vec![value(bin.from), value(bin.to), value(bin.count)]].concat());
-        }
-    }
-    document.tables.push(Table {
-        name: "object_distances",
-        title: String::new(),
-        columns: OBJECT_COLUMNS.into_iter().chain([Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)]).collect(),
-        rows,
-        text_rows: 0,
-    });
-}
-
-fn threads(counts: &Counts, document: &mut Document) {
-    document.tables.push(Table {
-        name: "threads",
-        title: "Threads".into(),
-        columns: columns(&[Column("process", Unit::Text), Column("thread", Unit::Text), Column("A", Unit::Number)]),
-        rows: counts.threads.iter().map(|(process, thread, accesses, part)| [vec![Value::from(*process), Value::from(*thread), Value::from(*accesses)], part_cells(part)].concat()).collect(),
-        text_rows: if counts.threads.len() > 1 { usize::MAX } else { 0 },
-    });
 }
