@@ -10,6 +10,9 @@
 //!   (a recorder that starts it, say) run freely.
 //! - `ptwrite` is not executed but emulated, so that binaries with it can be checked on a CPU without it.
 
+mod image;
+mod process;
+
 use crate::events::{Event, Kind, Watch};
 use crate::loads::{self, Read, Reads, State};
 use crate::tracee::{Memory, Registers};
@@ -18,8 +21,11 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpK
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
+
+use image::{Image, original, same_form, segments};
+use process::{Place, Process, entry_point, find, group_of, parent_of};
 
 /// What to run and what to look at.
 pub struct Options {
@@ -46,14 +52,6 @@ pub struct Outcome {
     pub steps: u64,
     /// Loads logged.
     pub loads: u64,
-}
-
-/// Where an address lies.
-#[derive(Clone, Copy)]
-struct Place {
-    watch: usize,
-    bias: u64,
-    clone: bool,
 }
 
 /// A decoded instruction under watch.
@@ -102,58 +100,6 @@ struct Pending {
     count: Option<u64>,
 }
 
-struct Mapping {
-    start: u64,
-    end: u64,
-    /// Index of the watch and load bias.
-    module: Option<(usize, u64)>,
-}
-
-struct Process {
-    memory: Memory,
-    mappings: Vec<Mapping>,
-    code: HashMap<u64, Option<At>>,
-    /// Watches whose place was logged.
-    announced: Vec<usize>,
-    /// Original byte under the breakpoint at the entry point.
-    breakpoint: Option<(u64, u8)>,
-    stepped: bool,
-    /// Where breakpoints go while the process runs freely, and what they overwrite. `None`: not known yet.
-    mines: Option<Vec<(u64, Vec<u8>)>>,
-    /// Whether the breakpoints are there.
-    mined: bool,
-    /// It has one thread and its memory is its own.
-    alone: bool,
-}
-
-impl Process {
-    fn new(memory: Memory) -> Process {
-        Process {
-            memory,
-            mappings: Vec::new(),
-            code: HashMap::new(),
-            announced: Vec::new(),
-            breakpoint: None,
-            stepped: true,
-            mines: None,
-            mined: false,
-            alone: true,
-        }
-    }
-
-    /// Puts the breakpoints in place, or takes them away.
-    fn mine(&mut self, on: bool) -> Result<()> {
-        if self.mined != on {
-            for (at, bytes) in self.mines.iter().flatten() {
-                let mines = if on { &vec![0xcc; bytes.len()] } else { bytes };
-                self.memory.write(*at, mines).context("breakpoints")?;
-            }
-            self.mined = on;
-        }
-        Ok(())
-    }
-}
-
 #[derive(Default)]
 struct Thread {
     process: i32,
@@ -166,21 +112,6 @@ struct Thread {
     lea: Option<(iced_x86::Register, libc::user_regs_struct)>,
     /// Its maker has not reported it yet.
     parked: bool,
-}
-
-struct Image {
-    /// `(file offset, file size, vaddr)` of the executable segments.
-    segments: Vec<(u64, u64, u64)>,
-    original: Vec<u8>,
-    original_segments: Vec<(u64, u64, u64)>,
-}
-
-fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
-    use object::read::elf::{FileHeader, ProgramHeader};
-    let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
-    let e = header.endian()?;
-    let all = header.program_headers(e, bytes)?;
-    Ok(all.iter().filter(|p| p.p_type(e) == object::elf::PT_LOAD && p.p_flags(e) & object::elf::PF_X == object::elf::PF_X).map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e))).collect())
 }
 
 /// The tracer.
@@ -209,22 +140,6 @@ fn event_message(tid: i32) -> std::io::Result<u64> {
     // SAFETY: the kernel writes one word to `value`.
     let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0usize, &raw mut value) };
     if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(value) }
-}
-
-fn group_of(tid: i32) -> Option<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    text.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
-}
-
-fn parent_of(pid: i32) -> Option<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim().parse().ok()
-}
-
-fn entry_point(pid: i32) -> Option<u64> {
-    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
-    bytes.chunks_exact(16).find(|pair| word(&pair[..8]) == 9).map(|pair| word(&pair[8..]))
 }
 
 impl<W: Write> Stepper<W> {
@@ -723,68 +638,4 @@ fn count_register(insn: &Instruction) -> iced_x86::Register {
 /// The value that a `ptwrite` with a register operand would send.
 fn operand(insn: &Instruction, registers: &Registers) -> u64 {
     loads::register(insn.op0_register(), registers)
-}
-
-/// The original instruction as it stands in the file before instrumentation.
-fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
-    let (offset, size, vaddr) = image.original_segments.iter().copied().find(|s| at >= s.2 && at < s.2 + s.1)?;
-    let start = offset + (at - vaddr);
-    let bytes = image.original.get(start as usize..(offset + size).min(start + 15) as usize)?;
-    Some(Decoder::with_ip(64, bytes, at + bias, DecoderOptions::NONE).decode())
-}
-
-/// Whether two instructions read memory through the same registers in the same way.
-fn same_form(a: &Instruction, b: &Instruction) -> bool {
-    a.code() == b.code()
-        && a.memory_base() == b.memory_base()
-        && a.memory_index() == b.memory_index()
-        && a.memory_index_scale() == b.memory_index_scale()
-        && a.memory_segment() == b.memory_segment()
-}
-
-fn find(process: &mut Process, program: &Path, watches: &[Watch], images: &[Image], pid: i32, ip: u64) -> Result<Option<Place>> {
-    let at = |process: &Process| process.mappings.iter().position(|m| (m.start..m.end).contains(&ip));
-    let index = match at(process) {
-        Some(i) => i,
-        None => {
-            process.mappings = mappings(pid, program, watches, images)?;
-            match at(process) {
-                Some(i) => i,
-                None => return Ok(None),
-            }
-        }
-    };
-    let Some((watch, bias)) = process.mappings[index].module else { return Ok(None) };
-    let link = ip.wrapping_sub(bias);
-    let ranges = &watches[watch].ranges;
-    let after = ranges.partition_point(|r| r.0 <= link);
-    let inside = after.checked_sub(1).map(|i| ranges[i]).filter(|r| link < r.1);
-    Ok(inside.map(|r| Place { watch, bias, clone: r.2 }))
-}
-
-fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Result<Vec<Mapping>> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    let mut all = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some(rights), Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
-        let path = words.nth(2).unwrap_or("");
-        let Some((start, end)) = range.split_once('-') else { continue };
-        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
-        let offset = u64::from_str_radix(offset, 16)?;
-        // Only code: pages of two other segments may share one page of the file.
-        let code = rights.contains('x');
-        let watch = watches.iter().position(|w| code && (path == w.path.to_string_lossy() || (path == program.to_string_lossy() && same_file(&w.path, program))));
-        let module = watch.and_then(|w| {
-            let page = |s: &&(u64, u64, u64)| (s.0 & !0xfff..s.0 + s.1).contains(&offset);
-            let segment = images[w].segments.iter().find(page)?;
-            Some((w, start.wrapping_sub(offset).wrapping_add(segment.0).wrapping_sub(segment.2)))
-        });
-        all.push(Mapping { start, end, module });
-    }
-    Ok(all)
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    a.canonicalize().is_ok_and(|a| a == b)
 }
