@@ -201,10 +201,10 @@ impl Resolver {
                     let block = nearest.filter(|_| self.containers[life.object as usize]);
                     return block.map_or(life.object, |n| n.1);
                 }
-                if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
-                    if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
-                        nearest = Some((time.saturating_sub(life.end), life.object));
-                    }
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l])
+                    && nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0)
+                {
+                    nearest = Some((time.saturating_sub(life.end), life.object));
                 }
                 if let Some(life) = lives.get(next)
                     && nearest.is_none_or(|n| life.begin - time < n.0)

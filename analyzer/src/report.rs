@@ -424,7 +424,7 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
     if let Some(lag) = resonance {
         warnings.push(format!(
             "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
-            if manifest.period % 17_389 == 0 { 19_181 } else { 17_389 }
+            if manifest.period.is_multiple_of(17_389) { 19_181 } else { 17_389 }
         ));
     }
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());

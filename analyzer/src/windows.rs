@@ -287,7 +287,7 @@ impl WindowEngine {
     fn close(&mut self) {
         let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
         for level in MIN_LEVEL..=whole {
-            let open = std::mem::replace(&mut self.open[level], [0; 16]);
+            let open = std::mem::take(&mut self.open[level]);
             for (k, value) in open.into_iter().enumerate() {
                 self.totals[level][k] = self.totals[level][k].wrapping_add(value);
                 self.open[level + 1][k] = self.open[level + 1][k].wrapping_add(value);

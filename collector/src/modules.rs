@@ -203,10 +203,10 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
 
 /// Where the sidecar of an instrumented file should be.
 pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
-    if note.sidecar_path != 0 {
-        if let Some(bytes) = dynamic::string_at(path, note.sidecar_path) {
-            return PathBuf::from(OsString::from_vec(bytes));
-        }
+    if note.sidecar_path != 0
+        && let Some(bytes) = dynamic::string_at(path, note.sidecar_path)
+    {
+        return PathBuf::from(OsString::from_vec(bytes));
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".mgza");

@@ -208,8 +208,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
         let first = insns.len();
         let mut ip = at;
         let mut end = RunEnd::Flow;
-        loop {
-            let Some(offset) = ip.checked_sub(base).map(|o| o as usize).filter(|&o| o < bytes.len()) else { break };
+        while let Some(offset) = ip.checked_sub(base).map(|o| o as usize).filter(|&o| o < bytes.len()) {
             match marks[offset] {
                 START => break,
                 MIDDLE => {

@@ -512,9 +512,9 @@ mod tests {
             let (mut address, mut size) = (Vec::new(), Vec::new());
             for i in 0..400u64 {
                 x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let page = (x >> 33) % (2 + round % 9) + if (x >> 50) % 16 == 0 { i / 40 } else { 0 };
+                let page = (x >> 33) % (2 + round % 9) + if (x >> 50).is_multiple_of(16) { i / 40 } else { 0 };
                 address.push(page * 4096 + (x >> 20) % 4096);
-                size.push(if (x >> 55) % 8 == 0 { 64 } else { 1 });
+                size.push(if (x >> 55).is_multiple_of(8) { 64 } else { 1 });
             }
             let mut band = Band::new(12);
             band.begin(0);

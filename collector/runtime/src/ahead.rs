@@ -47,7 +47,7 @@ fn flags(a: u64, b: u64) -> u64 {
     let (sum, carry) = a.overflowing_add(b);
     let bit = |set: bool, at: u32| u64::from(set) << at;
     bit(carry, 0)
-        | bit((sum as u8).count_ones() % 2 == 0, 2)
+        | bit((sum as u8).count_ones().is_multiple_of(2), 2)
         | bit((a ^ b ^ sum) & 0x10 != 0, 4)
         | bit(sum == 0, 6)
         | bit(sum >> 63 != 0, 7)

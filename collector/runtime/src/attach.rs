@@ -69,7 +69,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         signals::adopt();
         start::hook(request.debug);
     }
-    loaded.iter().for_each(|module| modules::add_loaded(module));
+    loaded.iter().for_each(modules::add_loaded);
     trigger::get_ready();
     attached::DONE
 }

@@ -22,7 +22,7 @@ pub fn ticks() -> u64 {
 /// Nanoseconds that so many ticks are.
 #[inline(always)]
 pub fn ns(ticks: u64) -> u64 {
-    (u128::from(ticks) * u128::from(RATE.load(Ordering::Relaxed)) >> 32) as u64
+    ((u128::from(ticks) * u128::from(RATE.load(Ordering::Relaxed))) >> 32) as u64
 }
 
 /// Nanoseconds since an earlier reading of the counter.

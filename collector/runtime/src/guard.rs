@@ -38,7 +38,7 @@ fn draw(header: &Header, control: &mut Control) {
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
-    let late = (u128::from(x) * (u128::from(most) + 1) >> 64) as u64;
+    let late = ((u128::from(x) * (u128::from(most) + 1)) >> 64) as u64;
     control.stretch = if control.windows == 0 { header.window + late } else { header.period + late - control.late };
     control.late = late;
     control.windows += 1;

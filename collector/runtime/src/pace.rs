@@ -157,7 +157,7 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
     if pace.event >= 0
         && !core::mem::take(&mut place.failed)
-        && place.begun % 2 == 0
+        && place.begun.is_multiple_of(2)
         && let Some((last, stride, per_three)) = stride(end, slots)
     {
         let records = if near { NEAR } else { u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED) };

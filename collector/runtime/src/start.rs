@@ -157,7 +157,7 @@ fn patch_empty(at: usize) {
     let body = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
     let rest = &code[body..body + JUMP];
     let empty = rest[0] == 0xc3 && crate::code::is_padding(&rest[1..]);
-    if !empty || at % 16 != 0 {
+    if !empty || !at.is_multiple_of(16) {
         return;
     }
     let start = (at + body) & !(PAGE - 1);

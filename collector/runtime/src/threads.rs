@@ -56,31 +56,24 @@ extern "C" fn begin(start: *mut Start) -> Call {
         (*start).used.store(0, Ordering::Release);
         (call, blocked, trigger_blocked)
     };
+    come_into_being(blocked, trigger_blocked);
+    call
+}
+
+/// A thread that has just come into being by a system call, with the %gs base of its creator.
+pub fn begin_raw(parents: thread::Ring) {
+    come_into_being(parents.private().segv_blocked, parents.private().trigger_blocked);
+}
+
+/// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
+fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
     let old = sys::sigprocmask(0, Some(!0));
     thread::forget_parents(sys::gs());
     // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
     unsafe { sys::set_gs(0) };
     thread::set_up();
     if let Some(ring) = thread::current() {
-        ring.private().segv_blocked = blocked;
-        ring.private().trigger_blocked = trigger_blocked;
-    }
-    if let Ok(old) = old {
-        let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
-    }
-    call
-}
-
-/// A thread that has just come into being by a system call, with the %gs base of its creator.
-pub fn begin_raw(parents: thread::Ring) {
-    let (blocked, trigger_blocked) = (parents.private().segv_blocked, parents.private().trigger_blocked);
-    let old = sys::sigprocmask(0, Some(!0));
-    thread::forget_parents(sys::gs());
-    // SAFETY: as in `begin`.
-    unsafe { sys::set_gs(0) };
-    thread::set_up();
-    if let Some(ring) = thread::current() {
-        ring.private().segv_blocked = blocked;
+        ring.private().segv_blocked = segv_blocked;
         ring.private().trigger_blocked = trigger_blocked;
     }
     if let Ok(old) = old {
@@ -299,9 +292,9 @@ extern "C" fn vfork_failed(errno: isize) -> i32 {
 
 extern "C" fn vfork_child() {
     let gs = sys::gs();
-    if let Some(ring) = thread::ring_at(gs) {
-        if gs == ring.address {
-            crate::guard::give_up(ring);
-        }
+    if let Some(ring) = thread::ring_at(gs)
+        && gs == ring.address
+    {
+        crate::guard::give_up(ring);
     }
 }

@@ -183,7 +183,7 @@ pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> 
     writer.close()?;
     std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
     Ok(match each {
-        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then(|| Executed { loads: loads * list.len() as f64, error }),
+        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then_some(Executed { loads: loads * list.len() as f64, error }),
         Some(PerWindow::Time { ns, toll }) => pace::executed(list, &stand_for, &speeds, pace::toll_error(ns, toll)),
         None => None,
     })

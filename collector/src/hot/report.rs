@@ -49,7 +49,7 @@ impl Profile {
             total += n;
         }
         let mut rows: Vec<Row> = sums.into_iter().map(|((module, name), samples)| Row { samples, module, name }).collect();
-        rows.sort_by(|a, b| b.samples.cmp(&a.samples));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
         Profile { rows, total, lost: samples.lost, coverable: coverable(program) }
     }
 

@@ -74,10 +74,12 @@ impl Symbols {
         let start = self.starts.partition_point(|&s| s <= ip).checked_sub(1).map(|i| self.starts[i]);
         // A symbol without size reaches to the next function.
         let symbol = self.functions.range(..=ip).next_back();
-        if let Some((&at, (end, names))) = symbol {
-            if start.is_none_or(|s| s <= at) && (ip < *end || *end <= at) && !names.is_empty() {
-                return Name { readable: readable(&names[0]), symbols: names.clone() };
-            }
+        if let Some((&at, (end, names))) = symbol
+            && start.is_none_or(|s| s <= at)
+            && (ip < *end || *end <= at)
+            && !names.is_empty()
+        {
+            return Name { readable: readable(&names[0]), symbols: names.clone() };
         }
         let at = start.unwrap_or(ip);
         Name { readable: format!("fn_{at:x}"), symbols: Vec::new() }

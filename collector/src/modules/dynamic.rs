@@ -30,7 +30,7 @@ fn map(path: &Path) -> Option<memmap2::Mmap> {
 }
 
 /// File bytes from a link-time address to the end of its segment.
-fn at_address<'d>(data: &'d [u8], address: u64) -> Option<&'d [u8]> {
+fn at_address(data: &[u8], address: u64) -> Option<&[u8]> {
     let header = Header::parse(data).ok()?;
     let endian = header.endian().ok()?;
     for segment in header.program_headers(endian, data).ok()? {

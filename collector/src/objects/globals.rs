@@ -64,8 +64,9 @@ fn readable(name: &str) -> String {
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gimli::Result<()> {
-    let Some(info) = file.section_by_name(".debug_info").filter(|s| s.size() > 0 && s.size() <= MAX_DEBUG) else { return Ok(()) };
-    drop(info);
+    if !file.section_by_name(".debug_info").is_some_and(|s| s.size() > 0 && s.size() <= MAX_DEBUG) {
+        return Ok(());
+    }
     let sections = gimli::DwarfSections::load(|id| {
         let data = file.section_by_name(id.name()).and_then(|s| s.uncompressed_data().ok());
         Ok::<_, gimli::Error>(data.unwrap_or(Cow::Borrowed(&[])))

@@ -7,7 +7,7 @@
 //! * [`maps`]: what one look shows.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
-//! * [`write`]: rows.
+//! * [`write`] makes rows of them.
 //!
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be read is left out and told.
 

@@ -117,8 +117,9 @@ mod tests {
         });
         let thread = told.recv().unwrap();
         let its = mask(thread).unwrap();
-        // SAFETY: no arguments; the macros only read masks.
+        // SAFETY: no arguments.
         let here = unsafe { libc::sched_getcpu() } as u32;
+        // SAFETY: the macro only reads the mask.
         let count = |m: &Mask| unsafe { libc::CPU_COUNT(m) };
         let mut recorder = Recorder::default();
         for _ in 0..2 {

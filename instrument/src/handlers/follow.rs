@@ -241,10 +241,10 @@ impl Follow<'_> {
         let written = info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite));
         let used = reg_use(info);
         let mut taint = used.read.iter().fold(0, |t, r| t | state.regs[usize::from(r.0)].taint());
-        if inst.op_count() > 0 && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
-            if let Some(at) = place(state.address(inst)) {
-                taint |= state.read(at, size.min(8)).taint();
-            }
+        if (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
+            && let Some(at) = place(state.address(inst))
+        {
+            taint |= state.read(at, size.min(8)).taint();
         }
         if written {
             if inst.op0_kind() == OpKind::Memory {

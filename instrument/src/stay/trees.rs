@@ -35,7 +35,7 @@ impl Finder<'_> {
         let falling = head > 0 && self.falls(head - 1);
         if self.external[head] {
             let from_table = self.view.blocks[head].preds.iter().any(|p| self.view.last(p.0 as usize).inst.flow_control() == FlowControl::IndirectBranch);
-            return !from_table && !(falling && stays.of_block[head - 1].is_some());
+            return !(from_table || falling && stays.of_block[head - 1].is_some());
         }
         self.view.blocks[head].preds.iter().all(|p| {
             let last = &self.view.last(p.0 as usize).inst;

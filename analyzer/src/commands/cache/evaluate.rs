@@ -84,7 +84,7 @@ pub fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outc
     let address = |thread: usize, access: usize| {
         let t = &threads[thread];
         // Processes have address spaces of their own.
-        let space = u64::from(t.process != threads[0].process) * u64::from(t.process) << 48;
+        let space = (u64::from(t.process != threads[0].process) * u64::from(t.process)) << 48;
         (t.accesses.address[access] ^ space, t.accesses.size[access])
     };
     for (number, shape) in setup.levels.iter().enumerate() {

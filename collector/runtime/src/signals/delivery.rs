@@ -194,12 +194,12 @@ pub(super) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     let start = context as usize - 8;
     let interrupted = c.registers[15] as usize;
     let mut top = interrupted - 128;
-    if action.flags & SA_ONSTACK != 0 {
-        if let Some(ring) = thread::current() {
-            let [address, flags, size] = ring.private().stack;
-            if flags & thread::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
-                top = address + size;
-            }
+    if action.flags & SA_ONSTACK != 0
+        && let Some(ring) = thread::current()
+    {
+        let [address, flags, size] = ring.private().stack;
+        if flags & thread::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
+            top = address + size;
         }
     }
     // The extended state keeps its alignment of 64.

@@ -19,10 +19,10 @@ pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mu
     let (i, c) = unsafe { (&*info, &mut *context) };
     if i.code > 0 {
         let gs = sys::gs();
-        if let Some(ring) = thread::ring_at(gs) {
-            if own_fault(ring, gs, i.address, c) {
-                return 0;
-            }
+        if let Some(ring) = thread::ring_at(gs)
+            && own_fault(ring, gs, i.address, c)
+        {
+            return 0;
         }
         if let Some(clone) = modules::caught_call(c.registers[RIP]) {
             if let Some(ring) = thread::ring_at(sys::gs())
@@ -62,11 +62,11 @@ fn note_death(context: &mut Context) {
     if burst() {
         return window::leave(ring, context, window::Why::Signal);
     }
-    if let Some(place) = modules::place(context.registers[RIP]) {
-        if sys::gs() == ring.address {
-            commit(ring.control(), context, &place.state);
-            append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
-        }
+    if let Some(place) = modules::place(context.registers[RIP])
+        && sys::gs() == ring.address
+    {
+        commit(ring.control(), context, &place.state);
+        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
     }
 }
 
