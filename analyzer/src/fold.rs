@@ -5,7 +5,7 @@
 //! partitions are folded in parallel ([`crate::footprint::FootprintSet::fold`]).
 
 use crate::code::{CodeMap, Target};
-use crate::footprint::{Entry, Maps};
+use crate::footprint::{Entry, Maps, Merged};
 use crate::metrics::Counts;
 
 /// Memory lines of 64 bytes per page of 4 KiB.
@@ -24,37 +24,6 @@ pub struct Folded {
     pub lines: Vec<Counts>,
     /// Loads by loop.
     pub loops: Vec<Counts>,
-}
-
-/// What the entries of one target and memory line merge to.
-#[derive(Clone, Copy, Default)]
-struct Merged {
-    all: Maps,
-    strided: u64,
-    irregular: u64,
-}
-
-impl Merged {
-    #[inline(always)]
-    fn add(&mut self, class: u32, maps: &Maps) {
-        self.all.merge(maps);
-        match class {
-            1 => self.strided |= maps.seen,
-            2 => self.irregular |= maps.seen,
-            _ => {}
-        }
-    }
-
-    #[inline(always)]
-    fn count(&self, counts: &mut Counts) {
-        let ones = |map: u64| u64::from(map.count_ones());
-        counts.footprint += ones(self.all.seen);
-        counts.captures += ones(self.all.twice);
-        counts.bytes += ones(self.all.bytes);
-        counts.lines64 += u64::from(self.all.bytes != 0);
-        counts.strided += ones(self.strided);
-        counts.irregular += ones(self.irregular);
-    }
 }
 
 fn add(into: &mut [Counts], from: &[Counts]) {
@@ -131,12 +100,12 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
         let class = entry.key().group & 3;
         if class == crate::code::CLASS_STORE { &mut stores } else { &mut whole }.add(class, entry.maps());
     }
-    if whole.all != Maps::default() {
-        whole.count(&mut folded.whole);
+    if !whole.is_empty() {
+        whole.count_line(&mut folded.whole);
         count_page(&mut scratch.pages.whole, page, &mut folded.whole);
     }
-    if stores.all != Maps::default() {
-        stores.count(&mut folded.stores);
+    if !stores.is_empty() {
+        stores.count_line(&mut folded.stores);
         count_page(&mut scratch.pages.stores, page, &mut folded.stores);
     }
     let Scratch { keyed, pages } = scratch;
@@ -152,7 +121,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
             && entries[1..].iter().all(|e| rows(e) == [*row])
         {
             if let (Some(counts), Some(last)) = (counts.get_mut(*row as usize), pages.get_mut(*row as usize)) {
-                whole.count(counts);
+                whole.count_line(counts);
                 count_page(last, page, counts);
             }
             continue;
@@ -171,7 +140,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
             }
             let target = same[0].0 as usize;
             if let (Some(counts), Some(last)) = (counts.get_mut(target), pages.get_mut(target)) {
-                merged.count(counts);
+                merged.count_line(counts);
                 count_page(last, page, counts);
             }
         }

@@ -14,10 +14,12 @@
 //! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
 
 mod front;
+mod merged;
 mod partition;
 mod record;
 mod set;
 
+pub(crate) use merged::Merged;
 pub use partition::Budget;
 pub use set::FootprintSet;
 

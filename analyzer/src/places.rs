@@ -5,7 +5,7 @@
 //! own, by object ([`crate::zoom::sums::MixedFootprints`]).
 
 use crate::code::CLASS_STORE;
-use crate::footprint::{Entry, FootprintSet, Maps};
+use crate::footprint::{Entry, FootprintSet, Merged};
 use crate::metrics::Counts;
 use crate::objects::Resolver;
 
@@ -24,31 +24,6 @@ pub(crate) trait Places: Sync {
     fn of(&self, space: u32, unit: u64) -> &[u32];
 }
 
-/// What the loads of one line and place merge to.
-#[derive(Clone, Copy, Default)]
-struct Merged {
-    all: Maps,
-    strided: u64,
-    irregular: u64,
-}
-
-impl Merged {
-    fn add(&mut self, class: u32, maps: &Maps) {
-        self.all.merge(maps);
-        match class {
-            1 => self.strided |= maps.seen,
-            2 => self.irregular |= maps.seen,
-            _ => {}
-        }
-    }
-
-    /// What of it lies in some bytes of the line.
-    fn inside(&self, mask: u64) -> Merged {
-        let Maps { seen, twice, bytes } = self.all;
-        Merged { all: Maps { seen: seen & mask, twice: twice & mask, bytes: bytes & mask }, strided: self.strided & mask, irregular: self.irregular & mask }
-    }
-}
-
 /// Counts of one place; lines come in their order.
 #[derive(Clone, Default)]
 struct Place {
@@ -59,16 +34,11 @@ struct Place {
 
 impl Place {
     fn add(&mut self, space: u32, line: u64, merged: &Merged) {
-        if merged.all == Maps::default() {
+        if merged.is_empty() {
             return;
         }
-        let ones = |map: u64| u64::from(map.count_ones());
         let page = line >> (PAGE - LINE);
-        self.counts.footprint += ones(merged.all.seen);
-        self.counts.captures += ones(merged.all.twice);
-        self.counts.bytes += ones(merged.all.bytes);
-        self.counts.strided += ones(merged.strided);
-        self.counts.irregular += ones(merged.irregular);
+        merged.count(&mut self.counts);
         self.counts.lines64 += u64::from(self.line != Some((space, line)));
         self.counts.pages += u64::from(self.page != Some((space, page)));
         (self.line, self.page) = (Some((space, line)), Some((space, page)));
