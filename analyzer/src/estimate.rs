@@ -11,12 +11,13 @@
 //! between samples (f2 = 0) it is ρ·F, the report's estimator, which it never exceeds; and it goes to F as q goes to 1. Good–Turing coverage and the plain Chao
 //! estimator lack the second and third property, and footprint theory needs reuse intervals of all lengths, of which samples hide most.
 //!
-//! Four refinements. *Chance*: addresses that are used at random occur in a Poisson number of windows, for which f0 = f1/y·(1 − exp(−y·(1−q)/q)), with the same
-//! limits; the two are mixed by the share of addresses that Irregular loads touch. *Clusters*: addresses of one window are seen together, so that what counts as
+//! Refinements. *Chance*: addresses that are used at random occur in a Poisson number of windows, for which f0 = f1/y·(1 − exp(−y·(1−q)/q)), with the same
+//! limits; the two are mixed by the share of addresses that Irregular loads touch. *Uneven use*: where the mean numbers of windows follow a gamma distribution, as those of vertices of a graph nearly do, f0 = f1·∫(1 + v·y·t)^(−1/v) dt
+//! from 0 to (1−q)/q, again with the same limits, and 1 + v = 1.5·f1·f3/f2². *Clusters*: addresses of one window are seen together, so that what counts as
 //! independent evidence are coincidences of windows, not of addresses; bias correction and intervals use the effective number of those. *Strata*: addresses that are used
-//! alike lie together; the address range is cut where both sides have enough evidence and differ in it, and each part is estimated by itself, which tightens the lower
-//! bound. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), and the share of chance is
-//! uncertain; all go through the formula, strata add up in quadrature.
+//! alike lie together; the address range is cut where both sides differ, and each part is estimated by itself, which tightens the lower
+//! bound. *Samples that stand for different numbers of loads*: q is that of the samples that the singletons of the stratum come from. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), the share of chance, the
+//! unevenness and what samples stand for are uncertain, and what is to be expected need not happen; all go through the formula, strata add up in quadrature.
 //!
 //! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added, as a factor,
 //! in quadrature. Samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
@@ -112,6 +113,12 @@ impl Estimate {
     /// With everything raised to what is known to be there.
     pub(crate) fn at_least(self, known: f64) -> Estimate {
         Estimate { value: self.value.max(known), lo: self.lo.max(known), hi: self.hi.max(known) }
+    }
+
+    /// With an interval that also holds what is so much more or less.
+    fn doubted(self, difference: f64) -> Estimate {
+        let with = |half: f64, more: f64| half.hypot(more.max(0.0));
+        Estimate { value: self.value, lo: self.value - with(self.value - self.lo, -difference), hi: self.value + with(self.hi - self.value, difference) }
     }
 
     /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.

@@ -1,6 +1,6 @@
 //! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
 
-use crate::engine::Outcome;
+use crate::engine::{Outcome, SampleInfo};
 use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve};
 use crate::metrics::{Bin, LogHistogram};
 use crate::mix::Mixed;
@@ -117,9 +117,9 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// From the marks.
-    pub fn new(outcome: &Outcome) -> Seen {
-        let make = |shift: u32, class: Option<u32>| Blocks::new(&outcome.incidence, shift, move |g| class.is_none_or(|c| g & 3 == c));
+    /// From the marks. `shares`: what samples stand for, where that is not the same for all.
+    pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> Seen {
+        let make = |shift: u32, class: Option<u32>| Blocks::new(&outcome.incidence, shares, shift, move |g| class.is_none_or(|c| g & 3 == c));
         let ((all, strided), (irregular, (lines, pages))) = rayon::join(
             || rayon::join(|| make(0, None), || make(0, Some(1))),
             || rayon::join(|| make(0, Some(2)), || rayon::join(|| make(LINE, None), || make(PAGE, None))),
@@ -153,6 +153,14 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
 }
 
+/// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
+pub fn hidden(outcome: &Outcome, seen: &Seen, rho: f64) -> f64 {
+    let counts = seen.all.by_sample();
+    let of = |s: &SampleInfo| counts.get(&s.sample).map_or(0.0, |&n| f64::from(n) * outcome.incidence.scale() / s.loads as f64);
+    let densest = outcome.samples.iter().filter(|s| s.loads > 0).map(of).fold(0.0, f64::max).min(1.0);
+    densest * (rho - 1.0).max(0.0) * outcome.census.loads as f64 / outcome.census.samples.max(1) as f64
+}
+
 /// Share of the run's samples that have so many loads, or of the loads that these stand for.
 fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| outcome.samples.iter().filter(|s| s.loads >= least.max(1)).map(|s| shares.map_or(1.0, |shares| shares.loads(s.sample))).sum::<f64>();
@@ -183,14 +191,28 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(
             .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
             .collect()
     };
-    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| curve(inside, blocks, &marked, (size, period / kept), shift, design, scale);
+    // Samples themselves are windows as well, of the mean size that most powers of two are far from.
+    let whole = |blocks: &Blocks| {
+        let counts = blocks.by_sample();
+        let loads = |s: &SampleInfo| shares.map_or(1.0, |shares| shares.loads(s.sample));
+        let of = |s: &SampleInfo| f64::from(counts.get(&s.sample).copied().unwrap_or(0));
+        let all = || outcome.samples.iter().filter(|s| s.loads > 0 && outcome.incidence.has(s.sample));
+        all().map(|s| loads(s) * of(s)).sum::<f64>() * scale / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
+    };
+    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| {
+        let mut inside = inside.to_vec();
+        if inside.last().is_some_and(|i| i.0 < size) {
+            inside.push((size, whole(blocks)));
+        }
+        curve(&inside, blocks, &marked, (size, period / kept), shift, design, scale)
+    };
     let pages = &seen.pages;
     let (all, (strided, irregular)) = rayon::join(
         || make(&inside(|s| s.footprint), &seen.all, 0),
         || rayon::join(|| make(&inside(|s| s.strided), &seen.strided, 0), || make(&inside(|s| s.irregular), &seen.irregular, 0)),
     );
     let pages_per_sample = pages.sightings(shares) * scale / design.windows();
-    let page_curve = make(&[(1.0, 1.0), (mean_rows, pages_per_sample.max(1.0))], pages, PAGE);
+    let page_curve = make(&[(1.0, 1.0), (size, pages_per_sample.max(1.0))], pages, PAGE);
     let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
     let rows = (MIN_LEVEL..63)
         .map(|level| (1u64 << level) as f64)

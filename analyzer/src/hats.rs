@@ -98,6 +98,8 @@ pub struct Maker<'a> {
     resonant: bool,
     sums: Sums,
     blocks: Option<Seers<'a>>,
+    /// Addresses that the ends of the run may have for themselves ([`crate::growth::hidden`]); of the whole run only.
+    hidden: f64,
     shares: Option<&'a Shares>,
 }
 
@@ -181,7 +183,11 @@ impl<'a> Maker<'a> {
             Some(seen) if target == Target::Whole => Seers::Whole(seen),
             _ => Seers::Rows(Grouped::new(&outcome.incidence, shares, |group| targets_of(code, target, group))),
         });
-        Maker { outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks, shares }
+        let hidden = match (&blocks, design) {
+            (Some(Seers::Whole(seen)), Some(design)) => crate::growth::hidden(outcome, seen, 1.0 / design.share),
+            _ => 0.0,
+        };
+        Maker { hidden, outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks, shares }
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
@@ -195,7 +201,7 @@ impl<'a> Maker<'a> {
         let mean = distance(sums, samples, design);
         let lists = |list: List, observed: u64| self.blocks.as_ref().map(|b| b.footprint(target, list, (design, self.scale), observed));
         let sightings = self.blocks.as_ref().map(|b| b.sightings(target, self.shares));
-        let hats = footprint_hats(lists, sightings, counts, (design, self.scale), self.resonant);
+        let hats = footprint_hats(lists, sightings, counts, (design, self.scale), (self.resonant, self.hidden));
         Hats {
             samples_seen: Some(seen),
             accesses: all.map(|e| e.value).or(Some((counts.accesses + counts.implied) as f64 / design.share)),
@@ -219,13 +225,14 @@ fn footprint_hats(
     sightings: Option<Sightings>,
     counts: &Counts,
     (design, scale): (Design, f64),
-    resonant: bool,
+    (resonant, hidden): (bool, f64),
 ) -> Hats {
     let estimate = |list: List, observed: u64| -> Option<Estimate> {
         if design.complete() {
             return Some(Estimate::exact(observed as f64));
         }
         let mut estimate = estimate_of(list, observed)?;
+        estimate.hi += hidden;
         if resonant {
             estimate.hi = estimate.hi.max(observed as f64 / design.share);
         }
@@ -281,7 +288,7 @@ impl Places {
         let none = Kinds::default();
         let kinds = seen.unwrap_or(&none);
         let estimate = |list: List, observed: u64| wanted.then(|| footprint(of(kinds, list), design, scale, observed));
-        let hats = footprint_hats(estimate, wanted.then_some(kinds.sightings), counts, (design, scale), self.resonant);
+        let hats = footprint_hats(estimate, wanted.then_some(kinds.sightings), counts, (design, scale), (self.resonant, 0.0));
         let samples_seen = (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
         Hats { samples_seen, accesses, undersampled, ..hats }

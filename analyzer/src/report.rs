@@ -419,7 +419,8 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
     let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
     let strides = strides(outcome, code);
     let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
-    let seen = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome));
+    let shares = Shares::new(outcome);
+    let seen = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome, shares.as_ref()));
     let resonance = seen.as_ref().and_then(|s| crate::growth::resonance(outcome, s));
     if let Some(lag) = resonance {
         warnings.push(format!(
@@ -429,7 +430,6 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
     }
     let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
     let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
-    let shares = Shares::new(outcome);
     let design = design.map(|d| d.standing_for(shares.as_ref().map(|s| s.windows(crate::growth::marked(outcome)))));
     let places = Places { design, estimator, resonant: resonance.is_some() };
     let of_target = |target| (Maker::new(outcome, code, target, places, seen.as_ref(), shares.as_ref()), samples_seen(outcome, code, target));

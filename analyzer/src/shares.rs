@@ -23,7 +23,12 @@ pub struct Shares {
     /// Loads that those samples stand for of which it is known what they have seen ([`crate::incidence`]), and all.
     marked: f64,
     all: f64,
+    /// Recorded loads.
+    rows: f64,
 }
+
+/// What a sample stands for, over the mean, where all samples stand for equally many loads per row: the unit of [`Shares::relative`].
+pub const EVEN: u32 = 256;
 
 impl Shares {
     /// Of the samples of a trace; `None` if all stand for the same.
@@ -35,6 +40,7 @@ impl Shares {
             let entry = shares.by_sample.entry(sample.sample).or_default();
             *entry = (weight, entry.1 + rows);
             shares.all += weight * rows;
+            shares.rows += rows;
             shares.marked += if outcome.incidence.has(sample.sample) { weight * rows } else { 0.0 };
         }
         (shares.marked > 0.0).then_some(shares)
@@ -44,6 +50,11 @@ impl Shares {
     #[inline(always)]
     pub fn weight(&self, sample: u32) -> f64 {
         self.by_sample.get(&sample).map_or(0.0, |s| s.0)
+    }
+
+    /// The same as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
+    pub fn relative(&self, sample: u32) -> u32 {
+        (self.weight(sample) * self.rows / self.all * f64::from(EVEN)).round() as u32
     }
 
     /// Loads of the run (those that have a row when they are recorded) that a sample stands for.

@@ -4,14 +4,17 @@ use super::footprint::Block;
 use crate::reuse::spread;
 use std::hint::select_unpredictable;
 
-/// A block that one or two samples have seen.
+/// A block that one, two or three samples have seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rare {
     /// Its place in the list.
     at: u32,
-    /// Number of the sample or pair; those are numbered in the order in which they come.
+    /// Number of the sample or pair; those are numbered in the order in which they come. None for blocks of three samples.
     key: u32,
-    pair: bool,
+    /// See [`Block::stands`].
+    stands: u32,
+    /// By how many samples it was seen, less one.
+    kind: u8,
     irregular: bool,
 }
 
@@ -21,10 +24,14 @@ pub(super) struct Sums {
     /// Blocks seen in one sample, in two.
     pub(super) singles: u64,
     pub(super) pairs: u64,
+    /// Blocks seen in three samples.
+    pub(super) triples: u64,
+    /// Sum of what the samples of the singletons stand for ([`Block::stands`]).
+    pub(super) stands: u64,
     /// Sums of the squared numbers of singletons by sample, of doubletons by pair of samples.
     pub(super) single_squares: u64,
     pub(super) pair_squares: u64,
-    /// Those that an Irregular load has touched.
+    /// Those of one or two samples that an Irregular load has touched.
     pub(super) irregular: u64,
 }
 
@@ -44,7 +51,8 @@ pub(super) struct Table {
 /// What is counted while blocks come one by one, for singles and for pairs.
 #[derive(Clone, Copy, Default)]
 struct Running {
-    count: [u64; 2],
+    count: [u64; 3],
+    stands: u64,
     /// Sum of the squared counts of the blocks so far.
     squares: [u64; 2],
     /// Sum of (count in the whole part) × (count so far).
@@ -55,12 +63,12 @@ struct Running {
 impl Table {
     /// Finds the rare ones of some blocks.
     pub(super) fn new(blocks: &[Block]) -> Table {
-        let rare_ones = || blocks.iter().filter(|b| matches!(b.samples, 1 | 2));
+        let rare_ones = || blocks.iter().filter(|b| matches!(b.samples, 1..=3));
         let count = rare_ones().count();
         // Of many blocks, single samples are looked up directly.
-        let samples = rare_ones().map(|b| b.first[0] as usize + 1).max().unwrap_or(0);
+        let samples = rare_ones().filter(|b| b.samples == 1).map(|b| b.first[0] as usize + 1).max().unwrap_or(0);
         let mut direct = vec![0u32; if samples <= count { samples } else { 0 }];
-        let hashed = if direct.is_empty() { count } else { rare_ones().filter(|b| b.samples == 2).count() };
+        let hashed = rare_ones().filter(|b| b.samples == 2 || direct.is_empty() && b.samples == 1).count();
         let size = (hashed * 2).next_power_of_two().max(16);
         // Number plus one of a key; 0 is free.
         let mut index: Vec<(u64, u32)> = vec![(0, 0); size];
@@ -69,7 +77,7 @@ impl Table {
         let mut keys = 0u32;
         for (at, block) in blocks.iter().enumerate() {
             let [first, second] = block.first;
-            let mut add = |number: u32| rare.push(Rare { at: at as u32, key: number - 1, pair: block.samples == 2, irregular: block.irregular });
+            let mut add = |number: u32| rare.push(Rare { at: at as u32, key: number - 1, stands: block.stands, kind: block.samples as u8 - 1, irregular: block.irregular });
             // A pair never has the same sample twice.
             let key = match block.samples {
                 1 => {
@@ -84,6 +92,10 @@ impl Table {
                     u64::from(first) << 32 | u64::from(first)
                 }
                 2 => u64::from(first) << 32 | u64::from(second),
+                3 => {
+                    add(1);
+                    continue;
+                }
                 _ => continue,
             };
             let mut place = (spread(key) >> shift) as usize & (size - 1);
@@ -111,7 +123,7 @@ impl Table {
         let (start, end) = (find(from), find(to));
         let stops = places.map(find);
         let keys = &mut self.keys[..];
-        for r in &self.rare[start..end] {
+        for r in self.rare[start..end].iter().filter(|r| r.kind < 2) {
             let key = &mut keys[r.key as usize];
             key.all += 1;
             key.rest += 1;
@@ -121,9 +133,13 @@ impl Table {
         let rare = &self.rare;
         let mut upto = |stop: usize| {
             for r in &rare[at..stop] {
-                let key = &mut keys[r.key as usize];
-                let kind = usize::from(r.pair);
+                let kind = usize::from(r.kind);
                 sums.count[kind] += 1;
+                if kind == 2 {
+                    continue;
+                }
+                sums.stands += if kind == 0 { r.stands.into() } else { 0 };
+                let key = &mut keys[r.key as usize];
                 sums.squares[kind] += 2 * u64::from(key.all - key.rest) + 1;
                 sums.cross[kind] += u64::from(key.all);
                 sums.irregular += u64::from(r.irregular);
@@ -142,7 +158,7 @@ impl Table {
 
 impl Running {
     fn sums(&self) -> Sums {
-        Sums { singles: self.count[0], pairs: self.count[1], single_squares: self.squares[0], pair_squares: self.squares[1], irregular: self.irregular }
+        Sums { singles: self.count[0], pairs: self.count[1], triples: self.count[2], stands: self.stands, single_squares: self.squares[0], pair_squares: self.squares[1], irregular: self.irregular }
     }
 
     /// Sums over the blocks behind those of `before`; `self` are those of all.
@@ -151,6 +167,8 @@ impl Running {
         Sums {
             singles: self.count[0] - before.count[0],
             pairs: self.count[1] - before.count[1],
+            triples: self.count[2] - before.count[2],
+            stands: self.stands - before.stands,
             single_squares: squares(0),
             pair_squares: squares(1),
             irregular: self.irregular - before.irregular,
@@ -161,6 +179,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::EVEN;
     use std::collections::HashMap;
 
     fn by_definition(list: &[Block]) -> Sums {
@@ -170,7 +189,9 @@ mod tests {
             (counts.values().sum::<u64>(), counts.values().map(|n| n * n).sum::<u64>())
         };
         let ((singles, single_squares), (pairs, pair_squares)) = (squares(1, |b| (b.first[0], 0)), squares(2, |b| (b.first[0], b.first[1])));
-        Sums { singles, pairs, single_squares, pair_squares, irregular: list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64 }
+        let triples = list.iter().filter(|b| b.samples == 3).count() as u64;
+        let stands = list.iter().filter(|b| b.samples == 1).map(|b| u64::from(b.stands)).sum();
+        Sums { singles, pairs, triples, stands, single_squares, pair_squares, irregular: list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64 }
     }
 
     #[test]
@@ -184,7 +205,7 @@ mod tests {
             let list: Vec<Block> = (0..blocks as u64)
                 .map(|number| {
                     let first = random(20);
-                    Block { number, samples: 1 + random(3), first: [first, first + 1 + random(5)], irregular: random(2) == 1 }
+                    Block { number, samples: 1 + random(4), first: [first, first + 1 + random(5)], irregular: random(2) == 1, stands: random(3) * EVEN }
                 })
                 .collect();
             let mut table = Table::new(&list);

@@ -2,11 +2,19 @@
 
 use super::clusters::{Sums, Table};
 use super::{Design, Estimate, Z, poisson_bounds};
+use crate::shares::EVEN;
 
 /// Strata are divided at most this often.
 const DEPTH: u32 = 10;
 /// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
-const DIFFERENT: f64 = 3.0;
+const DIFFERENT: f64 = 4.2;
+/// What is known to differ by more than the first of these, and by less than the second, may also be alike.
+const PERHAPS: f64 = 2.5;
+const SURELY: f64 = 7.0;
+/// Places at which a stratum may be cut: the widest gap and even ones. Even, so that the middle is one of them.
+const PLACES: usize = 8;
+/// Where little is known of how unevenly blocks are used, it is at most so uneven ([`Use::Uneven`]): seen once are then as many of each order of magnitude.
+const MOST_UNEVEN: f64 = 1.0;
 
 /// An address (line, page) and how many samples have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +27,17 @@ pub struct Block {
     pub first: [u32; 2],
     /// Whether an Irregular load has touched it.
     pub irregular: bool,
+    /// What the first of these samples stands for, per row and over the mean of all, in units of 1/[`EVEN`].
+    pub stands: u32,
 }
 
 /// Sums over blocks of one stratum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// Blocks seen in one sample, in two.
+    /// Blocks seen in one sample, in two, in three.
     f1: f64,
     f2: f64,
+    f3: f64,
     /// Blocks per independent coincidence of two samples.
     cluster: f64,
     /// Standard deviation of `f1`.
@@ -35,6 +46,17 @@ pub(super) struct Tally {
     single: f64,
     /// Share of blocks that Irregular loads touch.
     irregular: f64,
+    /// q/(1−q), where q is the share of the run that was sampled where the singletons are used.
+    rest: f64,
+}
+
+/// How unevenly the blocks of a stratum are used.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// Each occurs in equally many windows, but for a share that is used by chance.
+    Mixed(f64),
+    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once: its squared coefficient of variation.
+    Uneven(f64),
 }
 
 impl Tally {
@@ -47,27 +69,33 @@ impl Tally {
         let samples = design.samples.max(1) as f64;
         // Variance of a total over samples, those without singletons included.
         let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples / (samples - 1.0).max(1.0);
+        // Of the run, what the samples of the singletons stand for.
+        let stands = if f1 > 0.0 { counts.stands as f64 / f64::from(EVEN) / f1 } else { 1.0 };
         Tally {
             f1,
             f2,
+            f3: counts.triples as f64,
             // Without a coincidence, one would be of about half of what a sample has for itself.
             cluster: if f2 > 0.0 { mean(counts.pair_squares, f2) } else { (single_cluster / 2.0).max(1.0) },
             spread: (variance.max(f1) * (1.0 - design.share).max(0.0)).sqrt(),
             single: single_cluster.max(1.0),
             irregular: if f1 + f2 > 0.0 { counts.irregular as f64 / (f1 + f2) } else { 0.0 },
+            rest: 1.0 / (stands / design.share - 1.0).max(1e-9),
         }
     }
 
     /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
-    pub(super) fn pooled(singles: f64, pairs: f64, per_sample: f64, irregular: f64, design: Design) -> Tally {
+    pub(super) fn pooled([singles, pairs, triples]: [f64; 3], per_sample: f64, irregular: f64, design: Design) -> Tally {
         Tally {
             f1: singles,
             f2: pairs,
+            f3: triples,
             // Of what one of the two samples sees, the other one has seen this part.
             cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
             spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
             single: per_sample.max(1.0),
             irregular,
+            rest: 1.0 / (1.0 / design.share - 1.0).max(1e-9),
         }
     }
 
@@ -76,17 +104,42 @@ impl Tally {
         self.f2 / self.cluster.max(1.0)
     }
 
-    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, and the share `chance` of the blocks were used by chance.
-    fn unseen_of(f1: f64, f2: f64, chance: f64, design: Design) -> f64 {
+    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`], and blocks were used so.
+    fn unseen_of(f1: f64, f2: f64, rest: f64, by: Use, design: Design) -> f64 {
         if f1 <= 0.0 || design.complete() {
             return 0.0;
         }
-        let (t, q) = (design.samples.max(2) as f64, design.share);
-        // The mean number of further sightings of a block that was seen, and what makes it all that there is.
-        let (again, rest) = (2.0 * t / (t - 1.0) * f2 / f1, q / (1.0 - q));
-        let regular = f1 / (again + rest);
-        let by_chance = if again / rest < 1e-6 { f1 / rest } else { f1 / again * -(-again / rest).exp_m1() };
-        regular + (by_chance - regular) * chance
+        let t = design.samples.max(2) as f64;
+        // The mean number of further sightings of a block that was seen once; all others are `1/rest` times as many windows.
+        let again = 2.0 * t / (t - 1.0) * f2 / f1;
+        if again / rest < 1e-6 {
+            return f1 / rest;
+        }
+        match by {
+            Use::Mixed(chance) => {
+                let regular = f1 / (again + rest);
+                let by_chance = f1 / again * -(-again / rest).exp_m1();
+                regular + (by_chance - regular) * chance
+            }
+            // The integral of (1 + again·v·t)^(−1/v) over the unsampled part.
+            Use::Uneven(v) => {
+                let (grown, power) = ((v * again / rest).ln_1p(), 1.0 - 1.0 / v);
+                let integral = if power.abs() * grown < 1e-6 { grown } else { (power * grown).exp_m1() / power };
+                f1 * integral / (v * again)
+            }
+        }
+    }
+
+    /// How uneven use is, as [`Use::Uneven`] has it, from blocks that three samples have seen: what it is at least (one standard error less than it seems), and at most.
+    fn uneven(&self, design: Design) -> (f64, f64) {
+        let t = design.samples.max(3) as f64;
+        let (pairs, triples) = (self.coincidences(), self.f3 / self.cluster.max(1.0));
+        // Where all are used alike by chance, f1·f3 is two thirds of f2²; where they are walked, less.
+        let ratio = if self.f2 > 0.0 { 1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2) } else { 1.0 };
+        let error = (1.0 / triples.max(0.5) + 4.0 / pairs.max(0.5)).sqrt();
+        let least = ratio * (-error).exp() - 1.0;
+        let most = ratio * (Z * error).exp() - 1.0;
+        (least.max(0.0), most.clamp(0.0, MOST_UNEVEN.max(ratio - 1.0)))
     }
 
     /// Unseen blocks: estimate and bounds.
@@ -98,33 +151,41 @@ impl Tally {
         let f1_low = (self.f1 - Z * self.spread).min(few_low * self.single).max(0.0);
         let f1_high = (self.f1 + Z * self.spread).max(few_high * self.single);
         // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
-        let of = |f1: f64, n: f64, chance: f64| Self::unseen_of(f1, n * self.cluster, chance, design);
-        let value = of(self.f1, n + 1.0, self.irregular);
+        let of = |f1: f64, n: f64, rest: f64, by: Use| Self::unseen_of(f1, n * self.cluster, rest, by, design);
+        let here = |by: Use| of(self.f1, n + 1.0, self.rest, by);
+        let (uneven, most_uneven) = self.uneven(design);
+        let mixed = Use::Mixed(self.irregular);
+        let by = if uneven > 0.0 && here(Use::Uneven(uneven)) > here(mixed) { Use::Uneven(uneven) } else { mixed };
+        let value = here(by);
         // A coincidence more is two singletons less: both push the estimate the same way, so their errors add up.
-        // The lower ends take fewer blocks as used by chance than Irregular loads touch, the upper ends more.
-        let (few, many) = (self.irregular * self.irregular, 1.0 - (1.0 - self.irregular).powi(2));
-        let by_pairs = (of(self.f1, high, few), of(self.f1, low, many));
-        let by_singles = (of(f1_low, n + 1.0, self.irregular), of(f1_high, n + 1.0, self.irregular));
-        let lo = value - (value - by_pairs.0) - (value - by_singles.0);
-        let hi = value + (by_pairs.1 - value).max(0.0) + (by_singles.1 - value).max(0.0);
-        Estimate { value, lo: lo.max(0.0), hi }
+        let by_pairs = (of(self.f1, high, self.rest, by), of(self.f1, low, self.rest, by));
+        let by_singles = (of(f1_low, n + 1.0, self.rest, by), of(f1_high, n + 1.0, self.rest, by));
+        // Blocks that Irregular loads touch may all the same be walked, those of other loads may be used by chance, and all more unevenly than it seems.
+        let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
+        let by_use = (here(Use::Mixed(0.0)), here(if most_uneven > 0.0 { Use::Uneven(most_uneven) } else { by_chance }).max(value));
+        // What the samples stand for may be wrong in all of them.
+        let error = 1.0 + design.weights.unwrap_or(0.0);
+        let by_speed = (of(self.f1, n + 1.0, self.rest * error, by), of(self.f1, n + 1.0, self.rest / error, by));
+        // How many there are by chance if so many are to be expected.
+        let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
+        let below = (2.0 * value - by_pairs.0 - by_singles.0).hypot(value - by_use.0).hypot(value - by_speed.0).hypot(by_count);
+        let above = ((by_pairs.1 - value).max(0.0) + (by_singles.1 - value).max(0.0)).hypot(by_use.1 - value).hypot(by_speed.1 - value).hypot(by_count);
+        Estimate { value, lo: (value - below).max(0.0), hi: value + above }
     }
 
-    /// Whether there is enough evidence for an estimate of its own: the denominator is known to about a quarter.
-    fn precise(&self, design: Design) -> bool {
-        let n = self.coincidences();
-        let q = design.share;
-        2.0 * n + q / (1.0 - q).max(1e-9) * self.f1 / self.cluster.max(1.0) >= 8.0 * (n + 1.0).sqrt()
-    }
-
-    /// Whether two strata are used differently: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows, differ.
-    fn differs(&self, other: &Tally) -> bool {
-        let (a, b) = (self.coincidences() + 0.5, other.coincidences() + 0.5);
-        if self.f1 <= 0.0 || other.f1 <= 0.0 {
-            return self.f1 != other.f1;
-        }
-        let ratio = (a * self.cluster.max(1.0) / self.f1).ln() - (b * other.cluster.max(1.0) / other.f1).ln();
-        ratio.abs() > DIFFERENT * (1.0 / a + 1.0 / b).sqrt()
+    /// How differently two strata are used, in standard deviations: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
+    fn difference(&self, other: &Tally) -> f64 {
+        // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
+        let exposure = |side: &Tally| side.f1.max(0.5 * side.single) / side.cluster.max(1.0);
+        let (a, b) = (self.coincidences(), other.coincidences());
+        let (share, all) = (exposure(self) / (exposure(self) + exposure(other)), a + b);
+        let (wanted_a, wanted_b) = (all * share, all * (1.0 - share));
+        let part = |n: f64, wanted: f64| if n > 0.0 { n * (n / wanted).ln() } else { 0.0 };
+        let deviance = 2.0 * (part(a, wanted_a) + part(b, wanted_b));
+        // Singletons come by sample as well.
+        let by_sample = |side: &Tally| side.single / side.f1.max(0.5 * side.single);
+        let counted = 1.0 / wanted_a + 1.0 / wanted_b;
+        if all > 0.0 { (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt() } else { 0.0 }
     }
 }
 
@@ -161,42 +222,48 @@ struct Division {
 }
 
 impl Division {
-    fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) {
+    /// Cuts blocks, and returns what is unseen of them in all.
+    fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) -> f64 {
         let design = self.design;
+        let mut unseen = whole.unseen(design);
         if depth < DEPTH && blocks.len() >= 16 {
-            // At the widest gap, which is where objects meet; else in the middle.
-            let middle = blocks.len() / 2;
-            let gap = widest_gap(blocks);
-            let wanted = [gap, middle, blocks.len() / 4, blocks.len() * 3 / 4];
-            let mut places = wanted;
+            // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
+            let mut places: [usize; PLACES] = std::array::from_fn(|i| if i == 0 { widest_gap(blocks) } else { blocks.len() * i / PLACES });
             places.sort_unstable();
             let sides = self.table.sides(from, from + blocks.len(), &places.map(|p| from + p));
             let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
-            let at = |place: usize| sides[places.iter().position(|&p| p == place).unwrap_or(0)];
-            for place in wanted {
-                let (a, b) = at(place);
-                if a.precise(design) && b.precise(design) && a.differs(&b) {
-                    let (left, right) = blocks.split_at(place);
-                    self.divide(left, from, a, depth + 1);
-                    self.divide(right, from + place, b, depth + 1);
-                    return;
+            let differences = sides.map(|(a, b)| a.difference(&b));
+            let most = (0..PLACES).fold(0, |best, i| if differences[i] > differences[best] { i } else { best });
+            let mark = self.strata.len();
+            let cut = |division: &mut Division, place: usize, (a, b): (Tally, Tally)| {
+                let (left, right) = blocks.split_at(place);
+                let left = division.divide(left, from, a, depth + 1);
+                let half = division.strata.len();
+                (half, left + division.divide(right, from + place, b, depth + 1))
+            };
+            if differences[most] > DIFFERENT {
+                let (_, value) = cut(self, places[most], sides[most]);
+                if differences[most] < SURELY {
+                    self.strata[mark].unseen = self.strata[mark].unseen.doubted(unseen.value - value);
                 }
+                return value;
             }
             // Alike at this resolution; below an even cut there may still be differences.
-            let (a, b) = at(middle);
-            if depth < 4 && whole.f1 > 64.0 && a.precise(design) && b.precise(design) {
-                let (left, right) = blocks.split_at(middle);
-                let mark = self.strata.len();
-                self.divide(left, from, a, depth + 1);
-                let half = self.strata.len();
-                self.divide(right, from + middle, b, depth + 1);
+            if depth < 4 && whole.f1 > 64.0 {
+                let middle = places.iter().position(|&p| p == blocks.len() / 2).unwrap_or(0);
+                let (half, value) = cut(self, places[middle], sides[middle]);
                 if half - mark > 1 || self.strata.len() - half > 1 {
-                    return;
+                    return value;
                 }
                 self.strata.truncate(mark);
             }
+            if differences[most] > PERHAPS {
+                let (a, b) = sides[most];
+                unseen = unseen.doubted(a.unseen(design).value + b.unseen(design).value - unseen.value);
+            }
         }
-        self.strata.push(Stratum { end: from + blocks.len(), unseen: whole.unseen(design) });
+        self.strata.push(Stratum { end: from + blocks.len(), unseen });
+        unseen.value
     }
 }
 
@@ -260,7 +327,7 @@ mod tests {
         }
         let blocks: Vec<Block> = seen
             .iter()
-            .map(|(&number, list)| Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: number >> 40 != 0 })
+            .map(|(&number, list)| Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: number >> 40 != 0, stands: EVEN })
             .collect();
         let observed = blocks.len() as u64;
         (blocks, Design::new(run.len() as f64 / (samples * window) as f64, samples as u64), observed)
@@ -282,6 +349,75 @@ mod tests {
                 _ => if i % 2 == 0 { i % (n / 11) } else { 1 << 40 | random.below(n / 40) },
             })
             .collect()
+    }
+
+    /// Intervals also cover it where use is uneven inside a stratum, where a few samples have met data that is loaded once, and where Irregular loads walk.
+    #[test]
+    fn intervals_cover_the_truth_of_uneven_use() {
+        let mut random = Random(11);
+        for kind in 0..4 {
+            let (mut hits, mut width, mut error) = (0, 0.0, 0.0);
+            let cases = 20;
+            for _ in 0..cases {
+                let n = 400_000u64;
+                let run: Vec<u64> = (0..n)
+                    .map(|i| match kind {
+                        // Vertices of a graph: the chance of each is one over its rank.
+                        0 => 1 << 40 | (40_000f64.powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64) as u64),
+                        // The same, less uneven: the square of an even distribution.
+                        1 => 1 << 40 | ((random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2) * 30_000.0) as u64,
+                        // An array is loaded once, and then the one behind it again and again.
+                        2 => if i < n / 10 { i } else { n / 10 + i % (n / 30) },
+                        // Walked in steps, by loads that are taken for irregular.
+                        _ => 1 << 40 | i * 7 % (n / 23),
+                    })
+                    .collect();
+                let truth = distinct(&run);
+                let (blocks, design, observed) = sampled(&run, 100, 2000, &mut random);
+                let estimate = footprint(&blocks, design, 1.0, observed);
+                hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+                width += (estimate.hi - estimate.lo) / truth / f64::from(cases);
+                error += (estimate.value / truth - 1.0) / f64::from(cases);
+            }
+            println!("kind {kind}: {hits} of {cases} covered, mean width {width:.2}, mean error {error:.3}");
+            assert!(hits * 10 >= cases * 9, "kind {kind}: {hits} of {cases} covered");
+            assert!(width < 1.2 && error.abs() < 0.35, "kind {kind}: width {width}, error {error}");
+        }
+    }
+
+    /// Samples by time, of which those in slow code stand for fewer loads: what is loaded once there is not taken for as much as what fast code has so.
+    #[test]
+    fn samples_count_for_what_they_stand_for() {
+        let mut random = Random(3);
+        let (mut hits, mut error) = (0, 0.0);
+        let cases = 20;
+        for _ in 0..cases {
+            // An array is loaded once by slow code, which has half of the samples and a tenth of the loads; then another one again and again.
+            let (window, samples) = (100u64, 200u64);
+            let (slow, fast) = (window * 4, window * 36);
+            let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+            for sample in 0..samples {
+                let (start, period) = if sample < samples / 2 { (sample * slow, slow) } else { ((sample - samples / 2) * fast, fast) };
+                let from = start + random.below(period - window + 1);
+                for at in from..from + window {
+                    let address = if sample < samples / 2 { at } else { 1 << 40 | at % 20_000 };
+                    seen.entry(address).or_default().push(sample as u32);
+                }
+            }
+            let truth = (slow * samples / 2 + 20_000) as f64;
+            let blocks: Vec<Block> = seen
+                .iter()
+                .map(|(&number, list)| {
+                    let stands = if number >> 40 == 0 { 4 * EVEN / 20 } else { 36 * EVEN / 20 };
+                    Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: false, stands }
+                })
+                .collect();
+            let estimate = footprint(&blocks, Design::new(20.0, samples), 1.0, blocks.len() as u64);
+            hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+            error += (estimate.value / truth - 1.0) / f64::from(cases);
+        }
+        println!("{hits} of {cases} covered, mean error {error:.3}");
+        assert!(hits * 10 >= cases * 9 && error.abs() < 0.2, "{hits} of {cases} covered, mean error {error}");
     }
 
     /// Intervals cover the truth in 90 % of the cases and more, and the estimate is near: better than ρF wherever samples overlap.
@@ -311,11 +447,11 @@ mod tests {
 
     #[test]
     fn everything_seen_is_exact_and_nothing_is_nothing() {
-        let blocks = [Block { number: 1, samples: 1, first: [0, 0], irregular: false }];
+        let blocks = [Block { number: 1, samples: 1, first: [0, 0], irregular: false, stands: EVEN }];
         assert_eq!(footprint(&blocks, Design::new(1.0, 1), 1.0, 1), Estimate::exact(1.0));
         assert_eq!(footprint(&[], Design::new(100.0, 3), 1.0, 0), Estimate::exact(0.0));
         // One sample of a thousandth: anything up to ρF is possible, and the row says so.
-        let blocks: Vec<Block> = (0..100).map(|number| Block { number, samples: 1, first: [0, 0], irregular: false }).collect();
+        let blocks: Vec<Block> = (0..100).map(|number| Block { number, samples: 1, first: [0, 0], irregular: false, stands: EVEN }).collect();
         let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);
         assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
     }

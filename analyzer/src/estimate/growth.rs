@@ -220,7 +220,9 @@ impl Curve {
         }
         if size < self.sample {
             // Too few samples are as long as this.
-            let value = self.inside.last().filter(|i| i.0 < size).map(|i| grown_from(*i, size, self.growth))?;
+            let at = self.inside.iter().position(|i| i.0 > size).unwrap_or(self.inside.len());
+            let from = *self.inside.get(at.checked_sub(1)?)?;
+            let value = self.inside.get(at).map_or_else(|| grown_from(from, size, self.growth), |&to| straight(from, to, size));
             return Some(CurvePoint { footprint: Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) }, measured: false });
         }
         let footprint = match self.far.iter().position(|f| f.0 * (1.0 + 1e-9) >= size) {
@@ -318,17 +320,18 @@ fn straight((from, a): (f64, f64), (to, b): (f64, f64), size: f64) -> f64 {
     if a > 0.0 && b > 0.0 { (a.ln() + (b / a).ln() * part).exp() } else { a + (b - a) * part }
 }
 
-/// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: how many were seen, by exactly one sample, by exactly two. As differences
+/// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: how many were seen, by exactly one sample, by exactly two, by exactly three. As differences
 /// from one level to the next, so that a sighting takes the same time for all levels.
 struct Together {
     seen: [i64; LEVELS + 1],
     singles: [i64; LEVELS + 1],
     pairs: [i64; LEVELS + 1],
+    triples: [i64; LEVELS + 1],
 }
 
 impl Together {
     fn new() -> Together {
-        Together { seen: [0; LEVELS + 1], singles: [0; LEVELS + 1], pairs: [0; LEVELS + 1] }
+        Together { seen: [0; LEVELS + 1], singles: [0; LEVELS + 1], pairs: [0; LEVELS + 1], triples: [0; LEVELS + 1] }
     }
 
     /// Adds the samples that have seen a block: thread and number there, sorted. Windows that are not complete do not count.
@@ -344,18 +347,20 @@ impl Together {
             let before = apart(at.checked_sub(1).map(|b| &places[b]), Some(place));
             let after = apart(Some(place), places.get(at + 1));
             let later = apart(places.get(at + 1), places.get(at + 2));
+            let last = apart(places.get(at + 2), places.get(at + 3));
             let first = before.min(whole);
             add(&mut self.seen, 0, first);
             add(&mut self.singles, 0, first.min(after));
             add(&mut self.pairs, after, first.min(later));
+            add(&mut self.triples, after.max(later), first.min(last));
         }
     }
 
-    /// Seen blocks, singles and pairs in windows of `1 << level` samples, for each level.
-    fn levels(&self) -> impl Iterator<Item = [f64; 3]> + '_ {
-        let mut sums = [0i64; 3];
+    /// Seen blocks, singles, pairs and triples in windows of `1 << level` samples, for each level.
+    fn levels(&self) -> impl Iterator<Item = [f64; 4]> + '_ {
+        let mut sums = [0i64; 4];
         (0..LEVELS).map(move |level| {
-            for (sum, steps) in sums.iter_mut().zip([&self.seen, &self.singles, &self.pairs]) {
+            for (sum, steps) in sums.iter_mut().zip([&self.seen, &self.singles, &self.pairs, &self.triples]) {
                 *sum += steps[level];
             }
             sums.map(|s| s as f64)
@@ -365,7 +370,7 @@ impl Together {
 
 /// The same where each window counts for the loads that its samples stand for.
 struct Weighed {
-    levels: Vec<[f64; 3]>,
+    levels: Vec<[f64; 4]>,
 }
 
 impl Weighed {
@@ -378,6 +383,7 @@ impl Weighed {
                     sums[0] += weight;
                     sums[1] += if same.len() == 1 { weight } else { 0.0 };
                     sums[2] += if same.len() == 2 { weight } else { 0.0 };
+                    sums[3] += if same.len() == 3 { weight } else { 0.0 };
                 }
             }
         }
@@ -440,7 +446,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
         let mut touched: Vec<u64> = Vec::new();
         let mut sightings = 0u64;
         let mut together = Together::new();
-        let mut weighed = Weighed { levels: vec![[0.0; 3]; if curve.weighed { windows.len() } else { 0 }] };
+        let mut weighed = Weighed { levels: vec![[0.0; 4]; if curve.weighed { windows.len() } else { 0 }] };
         once.begin();
         for &at in &group {
             places.clear();
@@ -457,13 +463,13 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
             }
         }
         touched.sort_unstable();
-        let counts: Vec<[f64; 3]> = if curve.weighed { weighed.levels } else { together.levels().take(windows.len()).collect() };
+        let counts: Vec<[f64; 4]> = if curve.weighed { weighed.levels } else { together.levels().take(windows.len()).collect() };
         let irregular = group.iter().filter(|&&at| list[at as usize].irregular).count() as f64 / group.len() as f64;
         let mut varies = varies(&touched, order);
         let mut stratum = Stratum { irregular, ..Stratum::default() };
         // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
         let mut starts: Vec<(u32, u32)> = touched.iter().map(|&t| ((t >> 32) as u32, t as u32)).collect();
-        for (level, ([seen, singles, pairs], &windows)) in counts.into_iter().zip(&windows).enumerate() {
+        for (level, ([seen, singles, pairs, triples], &windows)) in counts.into_iter().zip(&windows).enumerate() {
             if level > 0 {
                 starts.iter_mut().for_each(|w| w.1 /= 2);
                 starts.dedup();
@@ -488,7 +494,7 @@ pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, per
             let marked = design.marked();
             let share = if curve.weighed { ((1u64 << level) as f64 * sample / size).clamp(f64::MIN_POSITIVE, 1.0) } else { marked.share };
             let here = Design { samples: 1 << level, share, ..marked };
-            let unseen = if level == 0 { Estimate::exact(0.0) } else { Tally::pooled(singles / each, pairs / each, stratum.per_sample, irregular, here).unseen(here) };
+            let unseen = if level == 0 { Estimate::exact(0.0) } else { Tally::pooled([singles, pairs, triples].map(|n| n / each), stratum.per_sample, irregular, here).unseen(here) };
             let unseen = Estimate { value: unseen.value * each, lo: unseen.lo * each, hi: unseen.hi * each };
             let value = (seen + unseen.value) * scale / windows;
             let by_time = value * value * varies;
@@ -620,7 +626,7 @@ mod tests {
                 incidence.add(&Rows { address: &part[3000..3512], size: &[8; 512], group: &group, implied: &[0; 512] }, 0, sample as u32);
                 order.add(sample as u32, 0, None);
             }
-            let blocks = Blocks::new(&Incidence::fold(vec![incidence]), 0, |group| group == 2);
+            let blocks = Blocks::new(&Incidence::fold(vec![incidence]), None, 0, |group| group == 2);
             let curve = curve(&[], &blocks, &order, (512.0, 8192.0), 0, Design::new(16.0, 128), 1.0);
             for level in [10, 13, 15] {
                 let found = curve.at((1u64 << level) as f64).unwrap().footprint;
@@ -650,7 +656,7 @@ mod tests {
                     *windows.entry((place.0, place.1 >> level)).or_default() += 1;
                 }
                 let of = |n: u32| windows.values().filter(|&&w| w == n).count() as f64;
-                assert_eq!(found, [windows.len() as f64, of(1), of(2)], "level {level}: {places:?} of {lengths:?}");
+                assert_eq!(found, [windows.len() as f64, of(1), of(2), of(3)], "level {level}: {places:?} of {lengths:?}");
             }
         }
     }
@@ -678,7 +684,7 @@ mod tests {
             samples.push((from, length as f64));
             at += length;
         }
-        let blocks = Blocks::new(&Incidence::fold(vec![incidence]), 0, |_| true);
+        let blocks = Blocks::new(&Incidence::fold(vec![incidence]), None, 0, |_| true);
         let period = run.len() as f64 / samples.len() as f64;
         let design = Design::new(period / window as f64, samples.len() as u64);
         let truth: Vec<f64> = (4..=19).map(|level| by_definition(&run, 1 << level)).collect();
@@ -734,7 +740,7 @@ mod tests {
                 order.add(sample as u32, 0, None);
             }
             let incidence = Incidence::fold(vec![incidence]);
-            let blocks = Blocks::new(&incidence, 0, |_| true);
+            let blocks = Blocks::new(&incidence, None, 0, |_| true);
             let inside: Vec<(f64, f64)> = (4..=9).map(|l| ((1u64 << l) as f64, by_definition(&run, 1 << l))).collect();
             let design = Design::new(period as f64 / window as f64, (run.len() / period) as u64);
             let curve = curve(&inside, &blocks, &order, (window as f64, period as f64), 0, design, 1.0);

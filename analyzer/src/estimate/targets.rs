@@ -4,7 +4,7 @@ use super::footprint::{Stratum, base, strata, together};
 use super::{Block, Design, Estimate};
 use crate::incidence::{Incidence, Mark};
 use crate::mix::Mixed;
-use crate::shares::Shares;
+use crate::shares::{EVEN, Shares};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -77,9 +77,15 @@ impl Distinct {
     }
 }
 
+/// See [`Block::stands`].
+#[inline(always)]
+fn stands(sample: u32, shares: Option<&Shares>) -> u32 {
+    shares.map_or(EVEN, |shares| shares.relative(sample))
+}
+
 /// Appends sightings of addresses to blocks; they come in the order of numbers and samples.
 #[inline(always)]
-fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bool) {
+fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bool, shares: Option<&Shares>) {
     match blocks.last_mut().filter(|b| b.number == one.number) {
         Some(block) => {
             block.irregular |= irregular;
@@ -90,7 +96,7 @@ fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bo
                 block.samples += 1;
             }
         }
-        None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular }),
+        None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular, stands: stands(one.sample, shares) }),
     }
     *last = one.sample;
 }
@@ -116,12 +122,12 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     let mut last = [0; 3];
     for one in list {
         let irregular = one.classes & IRREGULAR != 0;
-        append(&mut kinds.all, &mut last[0], one, irregular);
+        append(&mut kinds.all, &mut last[0], one, irregular, shares);
         if one.classes & STRIDED != 0 {
-            append(&mut kinds.strided, &mut last[1], one, false);
+            append(&mut kinds.strided, &mut last[1], one, false, shares);
         }
         if irregular {
-            append(&mut kinds.irregular, &mut last[2], one, true);
+            append(&mut kinds.irregular, &mut last[2], one, true, shares);
         }
     }
     for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
@@ -133,7 +139,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
         }
         let irregular = same.iter().any(|s| s.classes & IRREGULAR != 0);
         let second = if samples > 1 { first[1] } else { 0 };
-        kinds.lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular });
+        kinds.lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular, stands: stands(first[0], shares) });
     }
     let count = |blocks: &[Block]| blocks.iter().map(|b| u64::from(b.samples)).sum::<u64>() as f64;
     kinds.sightings = match shares {
@@ -227,51 +233,51 @@ pub struct Blocks {
 
 impl Blocks {
     /// The blocks of the code groups that `wanted` chooses.
-    pub fn new(incidence: &Incidence, shift: u32, wanted: impl Fn(u32) -> bool + Sync) -> Blocks {
-        Blocks::chosen(incidence, shift, |mark| wanted(mark.group))
+    pub fn new(incidence: &Incidence, shares: Option<&Shares>, shift: u32, wanted: impl Fn(u32) -> bool + Sync) -> Blocks {
+        Blocks::chosen(incidence, shares, shift, |mark| wanted(mark.group))
     }
 
     /// The blocks of the marks that `wanted` chooses.
-    pub fn chosen(incidence: &Incidence, shift: u32, wanted: impl Fn(&Mark) -> bool + Sync) -> Blocks {
+    pub fn chosen(incidence: &Incidence, shares: Option<&Shares>, shift: u32, wanted: impl Fn(&Mark) -> bool + Sync) -> Blocks {
         let seen = |space: usize, m: &Mark| Seen { number: number(space, m.address, shift), sample: m.sample, irregular: m.group & 3 == 2 };
         let all = || incidence.spaces().iter().enumerate().flat_map(|(space, marks)| marks.iter().filter(|m| wanted(m)).map(move |m| seen(space, m)));
         // Marks come in the order of addresses, but for addresses that another space's number makes greater.
         if incidence.spaces().iter().flat_map(|marks| marks.last()).all(|m| m.address >> 56 == 0) {
-            return Blocks::collect(all(), Distinct::new(incidence));
+            return Blocks::collect(all(), Distinct::new(incidence), shares);
         }
         let mut all: Vec<Seen> = all().collect();
         all.par_sort_unstable();
-        Blocks::collect(all.into_iter(), Distinct::new(incidence))
+        Blocks::collect(all.into_iter(), Distinct::new(incidence), shares)
     }
 
     /// From sightings in the order of numbers.
-    fn collect(all: impl Iterator<Item = Seen>, mut distinct: Distinct) -> Blocks {
+    fn collect(all: impl Iterator<Item = Seen>, mut distinct: Distinct, shares: Option<&Shares>) -> Blocks {
         let mut out = Blocks { blocks: Vec::new(), samples: Vec::new(), ends: Vec::new(), strata: OnceLock::new() };
         let mut block: Option<Block> = None;
         for one in all {
             if block.is_none_or(|b| b.number != one.number) {
-                out.close(block.take());
+                out.close(block.take(), shares);
                 distinct.begin();
             }
-            let block = block.get_or_insert(Block { number: one.number, samples: 0, first: [0; 2], irregular: false });
+            let block = block.get_or_insert(Block { number: one.number, samples: 0, first: [0; 2], irregular: false, stands: EVEN });
             block.irregular |= one.irregular;
             if distinct.is_new(one.sample) {
                 out.samples.push(one.sample);
             }
         }
-        out.close(block);
+        out.close(block, shares);
         out
     }
 
     /// All samples of a block are known.
-    fn close(&mut self, block: Option<Block>) {
+    fn close(&mut self, block: Option<Block>, shares: Option<&Shares>) {
         let Some(block) = block else { return };
         let samples = &mut self.samples[self.ends.last().copied().unwrap_or(0)..];
         if !samples.is_sorted() {
             samples.sort_unstable();
         }
         let first = [samples[0], samples.get(1).copied().unwrap_or(0)];
-        self.blocks.push(Block { samples: samples.len() as u32, first, ..block });
+        self.blocks.push(Block { samples: samples.len() as u32, first, stands: stands(first[0], shares), ..block });
         self.ends.push(self.samples.len());
     }
 
@@ -286,6 +292,13 @@ impl Blocks {
             Some(shares) => self.samples.iter().map(|&sample| shares.weight(sample)).sum(),
             None => self.samples.len() as f64,
         }
+    }
+
+    /// The most blocks that a sample has seen, by sample.
+    pub fn by_sample(&self) -> HashMap<u32, u32, Mixed> {
+        let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
+        self.samples.iter().for_each(|&sample| *counts.entry(sample).or_default() += 1);
+        counts
     }
 
     /// As [`super::footprint()`].
@@ -318,14 +331,14 @@ mod tests {
         // Each group counts in a row of its own and in one for all.
         let grouped = Grouped::new(&incidence, None, |group| &rows[group as usize / 4]);
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
-        assert_eq!(of(1).lines, [Block { number: 1, samples: 2, first: [0, 1], irregular: false }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false }]);
-        assert_eq!(of(2).lines, [Block { number: 1, samples: 1, first: [1, 0], irregular: false }, Block { number: 2, samples: 1, first: [2, 0], irregular: false }]);
+        assert_eq!(of(1).lines, [Block { number: 1, samples: 2, first: [0, 1], irregular: false, stands: EVEN }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
+        assert_eq!(of(2).lines, [Block { number: 1, samples: 1, first: [1, 0], irregular: false, stands: EVEN }, Block { number: 2, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
         assert!(of(0).lines.is_empty() && grouped.of(4).is_none());
-        let address = |number, samples, first| Block { number, samples, first, irregular: false };
+        let address = |number, samples, first| Block { number, samples, first, irregular: false, stands: EVEN };
         assert_eq!(of(3).all, [address(64, 1, [0, 0]), address(72, 1, [1, 0]), address(128, 1, [2, 0]), address(1 << 56 | 64, 1, [2, 0])]);
         assert_eq!(of(3).strided, of(3).all);
         assert!(of(3).irregular.is_empty());
-        let all = Blocks::new(&incidence, 6, |_| true);
+        let all = Blocks::new(&incidence, None, 6, |_| true);
         assert_eq!(all.blocks.len(), 3);
         assert_eq!((all.samples(0), all.samples(1), all.samples(2)), (&[0u32, 1][..], &[2u32][..], &[2u32][..]));
     }
