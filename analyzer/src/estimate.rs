@@ -115,10 +115,9 @@ impl Estimate {
         Estimate { value: self.value.max(known), lo: self.lo.max(known), hi: self.hi.max(known) }
     }
 
-    /// With an interval that also holds what is so much more or less.
-    fn doubted(self, difference: f64) -> Estimate {
-        let with = |half: f64, more: f64| half.hypot(more.max(0.0));
-        Estimate { value: self.value, lo: self.value - with(self.value - self.lo, -difference), hi: self.value + with(self.hi - self.value, difference) }
+    /// With an interval that also holds what is so much less and so much more.
+    fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
+        Estimate { value: self.value, lo: self.value - (self.value - self.lo).hypot(less), hi: self.value + (self.hi - self.value).hypot(more) }
     }
 
     /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.

@@ -387,6 +387,31 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
     assert!(found["F_hat"].as_f64().unwrap() < 2.0 * known["F_hat"].as_f64().unwrap() && known["F_hat"].as_f64().unwrap() < 128.0, "{known} {found}");
 }
 
+/// A loop over 512 words, in samples of 1,000 loads: windows of 1,024 loads have as many, though 512 is the last size that samples have whole windows of. The start of the run, which
+/// no sample has seen, may have words of its own: those are in the interval of the whole run, and in no other.
+#[test]
+fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
+    let rows: Vec<Row> = (0..40_000u64)
+        .map(|i| {
+            let sample = (i / 1000) as u32;
+            let seq = u64::from(sample) * 10_000 + i % 1000;
+            Row { process: 7, thread: 7, seq, sample, time_ns: seq, site: 0, address: 0x10_0000 + (seq * 7 % 512) * 8, size: 8, class: 1, ip: 0x1000, ..Row::default() }
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "ring", &rows);
+    let result = analyze(folder.path(), &[]);
+    for row in result["growth"].as_array().unwrap().iter().filter(|g| g["W"].as_u64().unwrap() >= 512) {
+        let found = row["F_hat"].as_f64().unwrap();
+        assert!((510.0..515.0).contains(&found), "{row}");
+    }
+    let (summary, function) = (&result["summary"], &result["functions"][0]);
+    let hidden = 0.512 * (summary["rho"].as_f64().unwrap() - 1.0) * 1000.0;
+    let upper = |row: &serde_json::Value| row["F_hi"].as_f64().unwrap();
+    assert!((summary["F_hat"].as_f64().unwrap() - 512.0).abs() < 1.0 && upper(function) < 540.0, "{summary} {function}");
+    assert!(hidden > 100.0 && (upper(summary) - upper(function) - hidden).abs() < 1.0, "{summary} {hidden}");
+}
+
 /// Where a load instruction stays in one object and region, strides are counts.
 #[test]
 fn strides_of_places_are_those_of_their_code() {

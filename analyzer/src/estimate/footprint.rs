@@ -7,7 +7,7 @@ use crate::shares::EVEN;
 /// Strata are divided at most this often.
 const DEPTH: u32 = 10;
 /// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
-const DIFFERENT: f64 = 4.2;
+const DIFFERENT: f64 = 4.0;
 /// What is known to differ by more than the first of these, and by less than the second, may also be alike.
 const PERHAPS: f64 = 2.5;
 const SURELY: f64 = 7.0;
@@ -196,6 +196,18 @@ pub(super) struct Stratum {
     pub(super) end: usize,
     /// What is unseen of it.
     pub(super) unseen: Estimate,
+    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
+    doubt: [f64; 2],
+}
+
+/// Doubts of two kinds, or of two parts.
+fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+    [a[0].hypot(b[0]), a[1].hypot(b[1])]
+}
+
+/// The doubt of an estimate that may also be so much more or less.
+fn doubt(difference: f64) -> [f64; 2] {
+    [(-difference).max(0.0), difference.max(0.0)]
 }
 
 /// Cuts blocks, sorted by number, into strata.
@@ -203,6 +215,7 @@ pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     let mut division = Division { design, table: Table::new(blocks), strata: Vec::new() };
     let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
     division.divide(blocks, 0, Tally::new(&whole, design), 0);
+    division.strata.iter_mut().for_each(|s| s.unseen = s.unseen.doubted(s.doubt));
     division.strata
 }
 
@@ -225,7 +238,8 @@ impl Division {
     /// Cuts blocks, and returns what is unseen of them in all.
     fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) -> f64 {
         let design = self.design;
-        let mut unseen = whole.unseen(design);
+        let unseen = whole.unseen(design);
+        let mut doubts = [0.0; 2];
         if depth < DEPTH && blocks.len() >= 16 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
             let mut places: [usize; PLACES] = std::array::from_fn(|i| if i == 0 { widest_gap(blocks) } else { blocks.len() * i / PLACES });
@@ -244,7 +258,7 @@ impl Division {
             if differences[most] > DIFFERENT {
                 let (_, value) = cut(self, places[most], sides[most]);
                 if differences[most] < SURELY {
-                    self.strata[mark].unseen = self.strata[mark].unseen.doubted(unseen.value - value);
+                    self.strata[mark].doubt = both(self.strata[mark].doubt, doubt(unseen.value - value));
                 }
                 return value;
             }
@@ -255,14 +269,14 @@ impl Division {
                 if half - mark > 1 || self.strata.len() - half > 1 {
                     return value;
                 }
-                self.strata.truncate(mark);
+                doubts = self.strata.drain(mark..).fold(doubts, |doubts, s| both(doubts, s.doubt));
             }
             if differences[most] > PERHAPS {
                 let (a, b) = sides[most];
-                unseen = unseen.doubted(a.unseen(design).value + b.unseen(design).value - unseen.value);
+                doubts = both(doubts, doubt(a.unseen(design).value + b.unseen(design).value - unseen.value));
             }
         }
-        self.strata.push(Stratum { end: from + blocks.len(), unseen });
+        self.strata.push(Stratum { end: from + blocks.len(), unseen, doubt: doubts });
         unseen.value
     }
 }

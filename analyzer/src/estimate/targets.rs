@@ -294,7 +294,7 @@ impl Blocks {
         }
     }
 
-    /// The most blocks that a sample has seen, by sample.
+    /// How many blocks each sample has seen.
     pub fn by_sample(&self) -> HashMap<u32, u32, Mixed> {
         let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
         self.samples.iter().for_each(|&sample| *counts.entry(sample).or_default() += 1);
