@@ -5,6 +5,7 @@
 //! array if the old one has no room. Each part's size is known before the
 //! next part's address is.
 
+use crate::disasm::is_padding;
 use crate::elf::read::Elf;
 use crate::elf::write::{self, Additions, NewSection};
 use crate::elf::{PAGE, Refusal};
@@ -13,7 +14,8 @@ use crate::freestanding;
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
-use crate::unwind::{Fde, Tables, cfi};
+use crate::unwind::{Fde, Tables, cfi, merge};
+use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
 use rayon::prelude::*;
@@ -160,7 +162,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let mut placed = Placed::default();
     let mut next = code_at;
     for clone in parts.clones {
-        next = next.next_multiple_of(16);
+        next = next.next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
         next += clone.code.len() as u64;
@@ -378,7 +380,7 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
-    let pieces: Vec<Piece> = parts.clones.iter().zip(&placed.clones).flat_map(|(c, &at)| clone_pieces(parts.unwind, c, at)).collect();
+    let pieces: Vec<Piece> = parts.clones.iter().zip(&placed.clones).enumerate().flat_map(|(n, (c, &at))| clone_pieces(parts.unwind, c, n, at)).collect();
     let mut lsdas = Vec::with_capacity(pieces.len());
     for piece in &pieces {
         let at = segment.align(4);
@@ -406,13 +408,19 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     };
     let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
     let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
-    for (fde, instructions) in parts.unwind.fdes.iter().zip(kept) {
-        frame.fde(&parts.unwind.cies[fde.cie], fde.range.clone(), fde.lsda, &instructions?)?;
+    let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
+    for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
+        let adjoins = n > 0 && follows(parts, &parts.unwind.fdes[n - 1], fde);
+        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions: instructions?, adjoins });
     }
-    for ((piece, lsda), instructions) in pieces.iter().zip(lsdas).zip(moved) {
-        let instructions = instructions?;
+    for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
+        let piece = &pieces[n];
         let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
-        frame.fde(&parts.unwind.cies[piece.fde.cie], code, lsda, &instructions)?;
+        let adjoins = n > 0 && piece.follows(&pieces[n - 1]);
+        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions: instructions?, adjoins });
+    }
+    for entry in merge::merge(entries) {
+        frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
     }
     let (bytes, entries) = frame.finish();
     segment.bytes.extend_from_slice(&bytes);
@@ -427,6 +435,8 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
 struct Piece<'a> {
     fde: &'a Fde<'a>,
     clone: &'a Emitted,
+    /// Number of the clone.
+    number: usize,
     /// Clone address of the function.
     at: u64,
     /// Original code.
@@ -436,14 +446,37 @@ struct Piece<'a> {
     offsets: (u32, u32),
 }
 
-fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, at: u64) -> Vec<Piece<'a>> {
+/// Whether nothing but padding lies between what two original entries describe.
+fn follows(parts: &Parts, before: &Fde, next: &Fde) -> bool {
+    let between = before.range.end..next.range.start;
+    let signal = parts.unwind.cies[before.cie].signal || parts.unwind.cies[next.cie].signal;
+    if signal || between.start > between.end || between.end - between.start >= 16 {
+        return false;
+    }
+    let bytes = parts.elf.at(between.start).and_then(|b| b.get(..(between.end - between.start) as usize));
+    bytes.is_some_and(|bytes| {
+        let mut decoder = Decoder::with_ip(64, bytes, between.start, DecoderOptions::NONE);
+        decoder.iter().all(|inst| is_padding(&inst))
+    })
+}
+
+impl Piece<'_> {
+    /// Whether nothing but padding lies between another piece and this one.
+    fn follows(&self, before: &Piece) -> bool {
+        let joined = self.number == before.number && self.offsets.0 == before.offsets.1;
+        let next = self.number == before.number + 1 && self.offsets.0 == 0 && before.offsets.1 as usize == before.clone.code.len();
+        joined || next
+    }
+}
+
+fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, number: usize, at: u64) -> Vec<Piece<'a>> {
     let mut pieces = Vec::new();
     for fde in unwind.covering(&clone.range) {
         let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
         let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
         let offsets = (clone.clone_from(start), to);
         if start < end && offsets.0 < offsets.1 {
-            pieces.push(Piece { fde, clone, at, start, end, offsets });
+            pieces.push(Piece { fde, clone, number, at, start, end, offsets });
         }
     }
     pieces

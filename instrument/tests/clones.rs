@@ -358,14 +358,19 @@ fn unwinding_works_the_same_at_every_instruction() {
                 let after = after.unwrap_or_else(|e| panic!("{}: {:#x}: {e}", r.name, step.clone));
                 assert_eq!(before.personality().is_some(), after.personality().is_some(), "{}: {:#x} {:#x}", r.name, step.clone, step.orig);
                 let is_null = |p: gimli::Pointer| matches!(p, gimli::Pointer::Direct(0) | gimli::Pointer::Indirect(0));
+                // The new tables say the same of the original.
+                let kept = table.fde_for_address(&new_frame, &new_bases, step.orig, EhFrame::cie_from_offset);
+                let kept = kept.unwrap_or_else(|e| panic!("{}: {:#x}: {e}", r.name, step.orig));
                 let (old_lsda, new_lsda) = (before.lsda().filter(|p| !is_null(*p)), after.lsda().filter(|p| !is_null(*p)));
                 assert_eq!(old_lsda.is_some(), new_lsda.is_some(), "{}: {:#x}: {:?} {:?}", r.name, step.clone, before.lsda(), after.lsda());
                 let was = before.unwind_info_for_address(&old_frame, &old_bases, &mut one, step.orig).unwrap().clone();
-                let is = after.unwind_info_for_address(&new_frame, &new_bases, &mut two, step.clone).unwrap();
-                assert_eq!(format!("{:?}", was.cfa()), format!("{:?}", is.cfa()), "{}: {:#x}", r.name, step.clone);
-                for register in 0..17 {
-                    let register = gimli::Register(register);
-                    assert_eq!(format!("{:?}", was.register(register)), format!("{:?}", is.register(register)), "{}: {:#x} {register:?}", r.name, step.clone);
+                for (fde, at) in [(&after, step.clone), (&kept, step.orig)] {
+                    let is = fde.unwind_info_for_address(&new_frame, &new_bases, &mut two, at).unwrap();
+                    assert_eq!(format!("{:?}", was.cfa()), format!("{:?}", is.cfa()), "{}: {at:#x}", r.name);
+                    for register in 0..17 {
+                        let register = gimli::Register(register);
+                        assert_eq!(format!("{:?}", was.register(register)), format!("{:?}", is.register(register)), "{}: {at:#x} {register:?}", r.name);
+                    }
                 }
                 compared += 1;
             }

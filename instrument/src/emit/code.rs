@@ -659,6 +659,7 @@ impl Emitter<'_> {
             stream: finished.stream,
             states: finished.states,
             rows,
+            align: if finished.is_aligned { 16 } else { 4 },
             code: finished.resolved.code,
         })
     }

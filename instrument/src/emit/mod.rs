@@ -114,6 +114,8 @@ pub struct Emitted {
     pub range: Range<u64>,
     /// The clone's code.
     pub code: Vec<u8>,
+    /// What its address is to be a multiple of: 16 if loops in it are aligned, else little, since most functions are short.
+    pub align: u64,
     /// Fields to be filled in.
     pub fixups: Vec<Fixup>,
     /// Jump tables.

@@ -118,6 +118,11 @@ impl Buffer {
         self.flex.len() - 1
     }
 
+    /// Whether there is alignment in it.
+    pub fn is_aligned(&self) -> bool {
+        self.flex.iter().any(|f| matches!(f.1, Flex::Align(_)))
+    }
+
     /// Chooses sizes and writes the final bytes.
     pub fn resolve(&self) -> Resolved {
         let mut long = vec![false; self.flex.len()];

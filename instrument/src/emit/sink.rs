@@ -48,6 +48,8 @@ pub struct Finished {
     pub stream: Vec<u8>,
     /// States.
     pub states: Vec<ProbeState>,
+    /// Some code in it was aligned.
+    pub is_aligned: bool,
 }
 
 /// A state as one number.
@@ -135,7 +137,7 @@ impl Sink {
         let resolved = self.buffer.resolve();
         let stream = stream(&self.events, &resolved);
         let fixups = self.fixups.iter().map(|f| Fixup { at: resolved.offset(f.at), end: resolved.offset(f.end), kind: f.kind });
-        Finished { fixups: fixups.collect(), stream, states: self.states, resolved }
+        Finished { fixups: fixups.collect(), stream, states: self.states, is_aligned: self.buffer.is_aligned(), resolved }
     }
 }
 

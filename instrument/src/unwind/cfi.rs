@@ -59,7 +59,40 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
     Some(Step::Other(&all[..all.len() - r.rest().len()]))
 }
 
-fn advance(out: &mut Vec<u8>, delta: u64) {
+/// What the instructions of [`rewrite`] do to the state that an entry begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effect {
+    /// How far behind the start of the code they end.
+    pub reach: u64,
+    /// States that are saved are taken back again, no more and no less, and nothing else outlives them.
+    pub balanced: bool,
+}
+
+/// Reads copied instructions (code alignment 1).
+pub fn effect(instructions: &[u8]) -> Option<Effect> {
+    const REMEMBER: u8 = 0x0a;
+    const RESTORE: u8 = 0x0b;
+    /// Belongs to no saved state.
+    const ARGS_SIZE: u8 = 0x2e;
+    let mut r = Reader::new(instructions, 0);
+    let (mut reach, mut depth, mut deepest, mut balanced) = (0u64, 0i32, 0i32, true);
+    while !r.rest().is_empty() {
+        match step(&mut r, super::ENC_PCREL4)? {
+            Step::Advance(units) => reach = reach.checked_add(units)?,
+            Step::Set(_) => return None,
+            Step::Other([REMEMBER]) => depth += 1,
+            Step::Other([RESTORE]) => depth -= 1,
+            Step::Other(bytes) => balanced &= bytes[0] != ARGS_SIZE,
+        }
+        deepest = deepest.max(depth);
+        balanced &= depth >= 0;
+    }
+    // Readers keep few states: one is the most that compilers save at a time.
+    Some(Effect { reach, balanced: balanced && depth == 0 && deepest <= 1 })
+}
+
+/// Moves on by so many bytes.
+pub(super) fn advance(out: &mut Vec<u8>, delta: u64) {
     match delta {
         0 => {}
         1..=0x3f => out.push(0x40 | delta as u8),

@@ -1,8 +1,8 @@
 //! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are written
 //! anew for the clone.
 //!
-//! The new `.eh_frame` holds every old entry (so that debuggers that read one section see all code) and one
-//! entry per clone, whose instructions are the original's with the code offsets mapped. All pointers are
+//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read one section see all code), and the
+//! same of the clones, with the code offsets mapped. Short neighbours share an entry ([`merge`]). All pointers are
 //! written as 4-byte distances to their own place.
 //!
 //! Reading trusts nothing; what is not understood is an error for the whole section if entries behind it
@@ -10,6 +10,7 @@
 
 pub mod cfi;
 pub mod lsda;
+pub mod merge;
 pub mod write;
 
 use crate::elf::{Elf, Refusal};

@@ -1,0 +1,177 @@
+//! One entry for several functions that lie side by side.
+//!
+//! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a short function. Clones that have the same common part and no
+//! exception table share entries: the state that a function begins with is saved before its instructions and taken back where
+//! the next one begins. Readers run through all instructions before an address, so an entry is kept short.
+//!
+//! ```text
+//! remember_state; instructions of f; advance to g; restore_state; remember_state; instructions of g; …
+//! ```
+
+use super::cfi;
+use std::ops::Range;
+
+/// Most bytes of instructions of an entry with several functions.
+const MOST_BYTES: usize = 128;
+const REMEMBER: u8 = 0x0a;
+const RESTORE: u8 = 0x0b;
+
+/// The entry of one piece of code, as it would stand alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Index of the common part.
+    pub cie: usize,
+    /// Code.
+    pub code: Range<u64>,
+    /// Address of its exception table.
+    pub lsda: Option<u64>,
+    /// Instructions, with code alignment 1.
+    pub instructions: Vec<u8>,
+    /// Between the part before and this one is nothing but padding.
+    pub adjoins: bool,
+}
+
+/// An entry that may get more parts.
+struct Open {
+    entry: Part,
+    /// Code address that the instructions have moved on to.
+    placed: u64,
+    /// Where the instructions of the last function begin whose state is not taken back yet.
+    dirty: Option<usize>,
+    /// It stays as it is.
+    closed: bool,
+}
+
+impl Open {
+    fn new(entry: Part) -> Open {
+        let effect = cfi::effect(&entry.instructions).filter(|e| e.balanced && entry.lsda.is_none());
+        let placed = entry.code.start + effect.map_or(0, |e| e.reach);
+        let dirty = (!entry.instructions.is_empty()).then_some(0);
+        Open { entry, placed, dirty, closed: effect.is_none() }
+    }
+
+    /// Adds the next part, or gives it back.
+    fn add(&mut self, part: Part) -> Result<(), Part> {
+        if self.closed || !part.adjoins || part.cie != self.entry.cie || self.entry.instructions.len() + part.instructions.len() > MOST_BYTES {
+            return Err(part);
+        }
+        let mut own = Open::new(part);
+        if own.closed {
+            return Err(own.entry);
+        }
+        let (start, out) = (own.entry.code.start, &mut self.entry.instructions);
+        self.entry.code.end = own.entry.code.end;
+        if let Some(last) = self.dirty.take() {
+            out.insert(last, REMEMBER);
+            cfi::advance(out, start - self.placed);
+            out.push(RESTORE);
+            self.placed = start;
+        }
+        if own.dirty.is_some() {
+            cfi::advance(out, start - self.placed);
+            self.dirty = Some(out.len());
+            out.append(&mut own.entry.instructions);
+            self.placed = own.placed;
+        }
+        Ok(())
+    }
+}
+
+/// Joins neighbours where that is possible. `parts` are in the order of their code.
+pub fn merge(parts: impl IntoIterator<Item = Part>) -> Vec<Part> {
+    let mut out = Vec::new();
+    let mut open: Option<Open> = None;
+    for part in parts {
+        let Err(part) = (match &mut open {
+            Some(open) => open.add(part),
+            None => Err(part),
+        }) else {
+            continue;
+        };
+        out.extend(open.replace(Open::new(part)).map(|o| o.entry));
+    }
+    out.extend(open.map(|o| o.entry));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::write::EhFrame;
+    use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4};
+    use gimli::{BaseAddresses, LittleEndian, UnwindContext, UnwindSection};
+
+    /// push rbp at 1; the frame is given up at 0x1e, with a branch behind that has it still.
+    const FRAME: &[u8] = &[0x41, 0x0e, 16, 0x86, 2, 0x5d, 0x0a, 0xc6, 0x0e, 8, 0x41, 0x0b];
+    /// push rbx at 2.
+    const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
+
+    fn part(code: Range<u64>, instructions: &[u8]) -> Part {
+        Part { cie: 0, code, lsda: None, instructions: instructions.to_vec(), adjoins: true }
+    }
+
+    fn cie() -> Cie<'static> {
+        Cie {
+            augmented: true,
+            signal: false,
+            has_lsda: false,
+            lsda_indirect: false,
+            personality: None,
+            code_align: 1,
+            data_align: -8,
+            return_column: 16,
+            encoding: ENC_PCREL4,
+            lsda_encoding: ENC_OMIT,
+            instructions: &[0x0c, 7, 8, 0x90, 1],
+        }
+    }
+
+    /// The rules at every address, as text.
+    fn rules(parts: &[Part], code: Range<u64>) -> Vec<String> {
+        let mut frame = EhFrame::new(0x10_0000);
+        for p in parts {
+            frame.fde(&cie(), p.code.clone(), p.lsda, &p.instructions).unwrap();
+        }
+        let (bytes, _) = frame.finish();
+        let section = gimli::EhFrame::new(&bytes, LittleEndian);
+        let bases = BaseAddresses::default().set_eh_frame(0x10_0000);
+        let at = |address| {
+            let mut context = UnwindContext::new();
+            let row = section.unwind_info_for_address(&bases, &mut context, address, gimli::EhFrame::cie_from_offset).unwrap();
+            let mut registers: Vec<String> = row.registers().map(|r| format!("{r:?}")).collect();
+            registers.sort();
+            format!("{:?} {registers:?}", row.cfa())
+        };
+        code.map(at).collect()
+    }
+
+    #[test]
+    fn every_function_keeps_its_rules() {
+        let orders: [[&[u8]; 4]; 5] = [[FRAME, PUSH, &[], FRAME], [FRAME, &[], &[], PUSH], [&[], FRAME, FRAME, PUSH], [&[], &[], &[], PUSH], [PUSH, &[], &[], &[]]];
+        for instructions in orders {
+            let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x40, i)).collect();
+            let merged = merge(parts.clone());
+            assert_eq!(merged.len(), 1);
+            assert_eq!(merged[0].code, 0x1000..0x1100);
+            assert_eq!(rules(&merged, 0x1000..0x1100), rules(&parts, 0x1000..0x1100), "{instructions:x?}");
+        }
+    }
+
+    #[test]
+    fn functions_alone_stay_as_they_are() {
+        let apart = Part { adjoins: false, ..part(0x1080..0x10c0, FRAME) };
+        let caught = Part { lsda: Some(0x2000), ..part(0x10c0..0x1100, PUSH) };
+        let other = Part { cie: 1, ..part(0x1140..0x1180, PUSH) };
+        let unbalanced = part(0x1180..0x11c0, &[0x41, 0x0a]);
+        let parts = vec![part(0x1000..0x1040, FRAME), apart, caught, part(0x1100..0x1140, PUSH), other, unbalanced, part(0x11c0..0x1200, PUSH)];
+        assert_eq!(merge(parts.clone()), parts);
+    }
+
+    #[test]
+    fn entries_do_not_grow_without_bound() {
+        let parts = (0..100).map(|n| part(0x40 * n..0x40 * n + 0x40, FRAME));
+        let merged = merge(parts);
+        assert!(merged.len() > 5 && merged.iter().all(|p| p.instructions.len() <= MOST_BYTES + 16));
+        assert!(merged.windows(2).all(|w| w[0].code.end == w[1].code.start));
+    }
+}
