@@ -64,6 +64,8 @@ pub struct Input<'a> {
     pub entry: u64,
     /// Linkage-table entries and words of the global offset table of imported functions that do not return.
     pub no_return: std::collections::HashSet<u64>,
+    /// Linkage-table entries and words of the global offset table of all imported functions.
+    pub imported: std::collections::HashSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
 }

@@ -3,11 +3,13 @@
 //! Backward liveness, exact inside the function and careful at its borders:
 //!
 //! - a call reads everything (arguments may be passed in any register) and kills nothing (a compiler that knows the callee may keep values
-//!   in registers that it leaves alone), except that a call through a linkage table cannot pass anything in r11;
+//!   in registers that it leaves alone), except that a call through a linkage table cannot pass anything in r11, and that no r11 outlives
+//!   the call of an imported function;
 //! - leaving for code that is not followed (unresolved jumps, tail calls, falling off the end) reads everything, and so do
 //!   system calls, interrupts and undefined instructions;
 //! - `ret` reads everything but the caller-saved registers that the function itself writes, rax and rdx excepted: a caller
-//!   that knows this function may rely on the others;
+//!   that knows this function may rely on the others. A call of an imported function, whose code no compiler has seen, counts as writing
+//!   all caller-saved registers (with the one exception of profiling, where compilers rely on nothing);
 //! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
 //!
 //! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
@@ -18,7 +20,7 @@ use crate::disasm::direct_target;
 use crate::functions::Input;
 use crate::ir::{Insn, RegSet};
 use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse, gpr};
-use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// The result.
 #[derive(Clone, Debug)]
@@ -49,6 +51,21 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
+/// Whether the instruction calls a function that is not in this file.
+fn calls_import(input: &Input, inst: &Instruction) -> bool {
+    let through = match inst.flow_control() {
+        FlowControl::Call => direct_target(inst),
+        FlowControl::IndirectCall if inst.is_ip_rel_memory_operand() => Some(inst.ip_rel_memory_address()),
+        _ => None,
+    };
+    through.is_some_and(|at| input.imported.contains(&at))
+}
+
+/// What the instruction overwrites for certain.
+fn kills(input: &Input, insn: &Insn, u: &RegUse) -> u16 {
+    if calls_import(input, &insn.inst) { u.kill.with(R11).0 } else { u.kill.0 }
+}
+
 /// Solves liveness. `uses` is per instruction; `trusted`: the function's extent is known and it has one callable entry.
 pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Liveness {
     let reachable = graph.reachable();
@@ -59,6 +76,9 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
         for i in block.insns.start as usize..block.insns.end as usize {
             written |= uses[i].clobber.0;
             let inst = &graph.insns[i].inst;
+            if calls_import(input, inst) {
+                written |= CALLER_SAVED.0;
+            }
             if inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
                 saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
             }
@@ -72,9 +92,9 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
     for block in &graph.blocks {
         let (mut read, mut kill) = (0u16, 0u16);
         for i in (block.insns.start as usize..block.insns.end as usize).rev() {
-            let r = reads(input, &graph.insns[i], &uses[i]).0;
-            read = read & !uses[i].kill.0 | r;
-            kill |= uses[i].kill.0;
+            let (r, k) = (reads(input, &graph.insns[i], &uses[i]).0, kills(input, &graph.insns[i], &uses[i]));
+            read = read & !k | r;
+            kill |= k;
         }
         gen_kill.push((read, kill));
     }
@@ -166,7 +186,7 @@ impl Liveness {
             let mut live = self.live_out(graph, b).0;
             let range = graph.blocks[b].insns.clone();
             for i in (range.start as usize..range.end as usize).rev() {
-                live = live & !uses[i].kill.0 | reads(input, &graph.insns[i], &uses[i]).0 | pads.0;
+                live = live & !kills(input, &graph.insns[i], &uses[i]) | reads(input, &graph.insns[i], &uses[i]).0 | pads.0;
                 graph.insns[i].dead = RegSet(self.allowed.0 & !live);
             }
         }
@@ -188,12 +208,15 @@ mod tests {
 
     /// `dead` before each instruction, as hex masks.
     fn dead(bytes: &[u8], trusted: bool) -> Vec<u16> {
+        dead_with(&Input::default(), bytes, trusted)
+    }
+
+    fn dead_with(input: &Input, bytes: &[u8], trusted: bool) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        let input = Input::default();
-        solve(&input, &g, &uses, trusted).mark(&input, &mut g, &uses);
+        solve(input, &g, &uses, trusted).mark(input, &mut g, &uses);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 
@@ -220,6 +243,23 @@ mod tests {
         let code = [&MOV_RCX_RDI[..], &[0xe8, 0, 0x10, 0, 0], &MOV_RAX_RCX, &[RET]].concat();
         assert_eq!(dead(&code, true)[1], 0);
         assert_eq!(dead(&code, true)[0], 0b10, "rax is live into the call, rcx is loaded first");
+    }
+
+    #[test]
+    fn a_call_of_an_import_leaves_no_scratch_register_alone() {
+        // xor ecx,ecx; call; mov rcx,[rdi]; ret
+        let code = [&[0x31, 0xc9, 0xe8, 0, 0x10, 0, 0][..], &MOV_RCX_RDI, &[RET]].concat();
+        let stub = 0x1107;
+        let input = Input { plt: vec![0x1100..0x1200], imported: [stub].into(), ..Input::default() };
+        const RCX: u16 = 1 << 1;
+        let r11 = 1 << R11.0;
+        assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
+        let linked = Input { imported: Default::default(), plt: vec![0x1100..0x1200] , ..Input::default() };
+        assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
+        let got = dead_with(&input, &code, true);
+        // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
+        let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;
+        assert_eq!(got, [RCX | r11, r11, scratch & !(1 << 7), scratch]);
     }
 
     #[test]

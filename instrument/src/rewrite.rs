@@ -88,8 +88,11 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
         entry: elf.entry,
         exec_ranges,
         no_return: Default::default(),
+        imported: Default::default(),
     };
-    input.no_return = Imports::read(elf, &input).no_return();
+    let imports = Imports::read(elf, &input);
+    input.no_return = imports.no_return();
+    input.imported = imports.slots.into_keys().chain(imports.stubs.into_keys()).collect();
     input
 }
 
