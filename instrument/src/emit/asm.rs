@@ -189,6 +189,14 @@ pub fn jmp32(out: &mut Vec<u8>) -> usize {
     out.len() - 4
 }
 
+/// `push reg64`
+pub fn push(out: &mut Vec<u8>, reg: Gpr) {
+    if reg.0 >= 8 {
+        out.push(0x41);
+    }
+    out.push(0x50 | reg.0 & 7);
+}
+
 /// `jmp [gs:offset]`; returns 0.
 pub fn jump_gs(out: &mut Vec<u8>, offset: u32) -> usize {
     encode(out, None, false, &[0xff], 4, &Mem::gs(offset));
@@ -320,6 +328,7 @@ mod tests {
         assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007,%r8");
         assert_eq!(asm(|o| { jump_gs(o, 72); }), "jmpq *%gs:0x48");
         assert_eq!(asm(|o| call_gs(o, 96)), "callq *%gs:0x60");
+        assert_eq!(asm(|o| { push(o, Gpr(3)); push(o, Gpr(11)); }), "push %rbx; push %r11");
     }
 
     #[test]

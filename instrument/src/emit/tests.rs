@@ -434,6 +434,25 @@ fn translated_calls_push_the_original_return_address() {
     assert_eq!(walk(&e)[1], (call, STATE_PUSHED, false));
 }
 
+#[test]
+fn translated_calls_use_a_register_that_nobody_reads() {
+    // call 2005; ret: r11 is free where a call goes through the linkage table.
+    let (f, bytes) = function(&[&[0xe8, 0, 0x10, 0, 0, 0xc3]], RegSet(1 << 4 | 1 << 11));
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
+    assert_eq!(text(&e.code), ["lea 7,%r11", "push %r11", "jmp 0x000000000000000E", "callq *%gs:0x60", "jmpq *%gs:0x48"]);
+    use mgz_annotations_schema::abi::{STATE_BACK, STATE_PUSHED};
+    assert_eq!(walk(&e), [(0x1000, 0, false), (0x1000, 0, false), (0x1000, STATE_PUSHED, false), (0x1005, STATE_BACK, false), (0x1005, 0, false)]);
+    // call *0x10(%rip)
+    let (f, bytes) = function(&[&[0xff, 0x15, 0x10, 0, 0, 0]], RegSet(1 << 11));
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
+    let lines = text(&e.code);
+    assert!(lines[0].ends_with(",%r11") && lines[1] == "mov %r11,%gs:0x30" && lines[2].starts_with("lea ") && lines[3..6] == ["push %r11", "jmpq *%gs:0x50", "callq *%gs:0x60"], "{lines:?}");
+    assert_eq!(e.fixups[0], Fixup { at: 3, end: 7, kind: FixupKind::Original(0x1016) });
+    // call *(%rax) with rbx free
+    let (f, bytes) = function(&[&[0xff, 0x10]], RegSet(1 << 3));
+    assert_eq!(text(&emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap().code)[..2], ["mov (%rax),%rbx", "mov %rbx,%gs:0x30"]);
+}
+
 /// Code without optimisation has a no-operation behind each last call of a function.
 #[test]
 fn calls_return_to_no_operations() {

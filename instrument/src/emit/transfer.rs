@@ -11,10 +11,12 @@ use super::asm::{self, Mem};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE};
 use super::{EmitError, FixupKind};
 use crate::ir::{Gpr, Insn};
+use crate::stay::cheapest;
 use iced_x86::{FlowControl, Mnemonic};
 use mgz_annotations_schema::abi::{GS_BACK, GS_CALL, GS_JUMP, GS_RETURN, GS_SPILL, PLACE_RAX, PLACE_TARGET, STATE_BACK, STATE_PUSHED};
 
 const RAX: Gpr = Gpr(0);
+const RSP: Gpr = Gpr(4);
 
 impl Emitter<'_> {
     /// Emits the instruction if it hands control to an address that is not known here, or is a call. Returns whether it did.
@@ -31,9 +33,11 @@ impl Emitter<'_> {
                 self.back();
             }
             (FlowControl::IndirectCall, Mnemonic::Call) if inst.is_call_near_indirect() => {
-                self.target(insn)?;
-                self.address_and_push(insn);
-                self.give_back(RAX, PLACE_RAX);
+                let (register, borrowed) = self.target(insn)?;
+                self.address_and_push(insn, register);
+                if borrowed {
+                    self.give_back(register, PLACE_RAX);
+                }
                 self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_CALL));
                 self.back();
             }
@@ -41,8 +45,10 @@ impl Emitter<'_> {
                 if self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip) {
                     return Ok(false);
                 }
-                self.target(insn)?;
-                self.give_back(RAX, PLACE_RAX);
+                let (register, borrowed) = self.target(insn)?;
+                if borrowed {
+                    self.give_back(register, PLACE_RAX);
+                }
                 self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_JUMP));
             }
             // `ret n`, far transfers and returns from interrupts: no compiler makes them.
@@ -66,30 +72,44 @@ impl Emitter<'_> {
             self.sink.state(|s| s.flags |= STATE_PUSHED);
             return;
         }
-        self.borrow(RAX, PLACE_RAX);
-        self.address_and_push(insn);
-        self.give_back(RAX, PLACE_RAX);
+        let (register, borrowed) = self.free_register(insn);
+        self.address_and_push(insn, register);
+        if borrowed {
+            self.give_back(register, PLACE_RAX);
+        }
     }
 
-    /// Pushes the original address behind a call. rax is saved.
-    fn address_and_push(&mut self, insn: &Insn) {
+    /// A register for addresses: one that nobody reads behind the call (r11 where it goes through the linkage table, one that the function saves),
+    /// else rax, which is saved. Returns whether it is.
+    fn free_register(&mut self, insn: &Insn) -> (Gpr, bool) {
+        match cheapest(insn.dead.without(RSP)) {
+            Some(register) => (register, false),
+            None => {
+                self.borrow(RAX, PLACE_RAX);
+                (RAX, true)
+            }
+        }
+    }
+
+    /// Pushes the original address behind a call. The register is free.
+    fn address_and_push(&mut self, insn: &Insn, register: Gpr) {
         let next = insn.next();
-        self.sink.insn(0, Some(FixupKind::Original(next)), |out| asm::lea_rip(out, RAX));
-        self.sink.inserted(|out| out.push(0x50));
+        self.sink.insn(0, Some(FixupKind::Original(next)), |out| asm::lea_rip(out, register));
+        self.sink.inserted(|out| asm::push(out, register));
         self.sink.state(|s| s.flags |= STATE_PUSHED);
     }
 
-    /// Saves rax and puts the address that an indirect call or jump goes to into its place.
-    fn target(&mut self, insn: &Insn) -> Result<(), EmitError> {
+    /// Puts the address that an indirect call or jump goes to into its place. Returns the register that it was in, and whether that is saved.
+    fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
         let prefixes = raw.iter().take_while(|b| matches!(b, 0x67 | 0xf2 | 0x3e | 0x64)).count();
         let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
         let at = prefixes + usize::from(rex.is_some());
         let &[0xff, modrm, ref rest @ ..] = &raw[at..] else { return Err(EmitError::Encoding) };
         let mut load: Vec<u8> = raw[..prefixes].iter().copied().filter(|b| matches!(b, 0x67 | 0x64)).collect();
-        load.extend_from_slice(&[0x48 | rex.unwrap_or(0) & 3, 0x8b, modrm & 0xc7]);
+        let (register, borrowed) = self.free_register(insn);
+        load.extend_from_slice(&[0x48 | rex.unwrap_or(0) & 3 | (register.0 >> 3) << 2, 0x8b, modrm & 0xc7 | (register.0 & 7) << 3]);
         load.extend_from_slice(rest);
-        self.borrow(RAX, PLACE_RAX);
         if insn.inst.is_ip_rel_memory_operand() {
             let target = insn.inst.ip_rel_memory_address();
             if modrm & 0xc7 != 5 || rest.len() != 4 {
@@ -102,8 +122,8 @@ impl Emitter<'_> {
         } else {
             self.sink.inserted(|out| out.extend_from_slice(&load));
         }
-        self.sink.inserted(|out| asm::mov(out, true, MOV_STORE, RAX, &Mem::gs(GS_SPILL + 8 * u32::from(PLACE_TARGET))));
-        Ok(())
+        self.sink.inserted(|out| asm::mov(out, true, MOV_STORE, register, &Mem::gs(GS_SPILL + 8 * u32::from(PLACE_TARGET))));
+        Ok((register, borrowed))
     }
 
     /// Where code without a clone comes back.
