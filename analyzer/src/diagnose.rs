@@ -39,7 +39,7 @@ pub struct Diagnosis {
 /// All findings, the most important first.
 pub fn diagnose(analysis: &Analysis) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    for line in analysis.lines.iter().filter(|l| l.share.unwrap_or(0.0) >= WORTH && !l.hats.undersampled) {
+    for line in analysis.lines.iter().filter(|l| l.loads.share.unwrap_or(0.0) >= WORTH && !l.loads.hats.undersampled) {
         found.extend([stride(line), irregular(line), streaming(line), sparse_pages(line)].into_iter().flatten().map(|d| named(d, line, analysis)));
     }
     found.extend(interleave(analysis));
@@ -69,15 +69,15 @@ fn made(kind: &'static str, score: f64, finding: String, advice: &str) -> Option
 }
 
 fn share(line: &LineRow) -> f64 {
-    line.share.unwrap_or(0.0)
+    line.loads.share.unwrap_or(0.0)
 }
 
 /// A constant stride that skips most of each line.
 fn stride(line: &LineRow) -> Option<Diagnosis> {
-    let used = line.metrics.line_bytes?;
-    let top = line.strides.first()?;
+    let used = line.loads.metrics.line_bytes?;
+    let top = line.loads.strides.first()?;
     let step = if top.from == top.to { top.from.unsigned_abs() } else { top.from.unsigned_abs().min(top.to.unsigned_abs()) };
-    if used > 32.0 || top.pct < 50.0 || step < 32 || line.metrics.lines64 < 64 {
+    if used > 32.0 || top.pct < 50.0 || step < 32 || line.loads.metrics.lines64 < 64 {
         return None;
     }
     made(
@@ -88,7 +88,7 @@ fn stride(line: &LineRow) -> Option<Diagnosis> {
             top.pct,
             if top.from < 0 { "−" } else { "" },
             if top.from == top.to { step.to_string() } else { format!("at least {step}") },
-            count(line.metrics.lines64)
+            count(line.loads.metrics.lines64)
         ),
         "exchange the loops so that the inner one walks along memory, or store the elements that are used together next to each other (structure of arrays, or a transposed copy)",
     )
@@ -96,9 +96,9 @@ fn stride(line: &LineRow) -> Option<Diagnosis> {
 
 /// Data-dependent addresses over much memory, without a pattern.
 fn irregular(line: &LineRow) -> Option<Diagnosis> {
-    let m = &line.metrics;
-    let top = line.strides.first().map_or(0.0, |s| if s.from.unsigned_abs() <= 64 { s.pct } else { s.pct.min(20.0) });
-    let lines = line.hats.lines64.unwrap_or(m.lines64 as f64);
+    let m = &line.loads.metrics;
+    let top = line.loads.strides.first().map_or(0.0, |s| if s.from.unsigned_abs() <= 64 { s.pct } else { s.pct.min(20.0) });
+    let lines = line.loads.hats.lines64.unwrap_or(m.lines64 as f64);
     let irregular = m.growth_irregular_pct.unwrap_or(0.0);
     let distance = m.distance_mean.unwrap_or(0.0);
     let first = m.first_touches as f64 / (m.first_touches + m.reuses).max(1) as f64;
@@ -122,12 +122,12 @@ fn irregular(line: &LineRow) -> Option<Diagnosis> {
 
 /// Data that is touched once.
 fn streaming(line: &LineRow) -> Option<Diagnosis> {
-    let m = &line.metrics;
+    let m = &line.loads.metrics;
     let once = m.survivals as f64 / m.footprint.max(1) as f64;
-    let lines = line.hats.lines64.unwrap_or(m.lines64 as f64);
+    let lines = line.loads.hats.lines64.unwrap_or(m.lines64 as f64);
     // Of the whole run: seldom seen twice may be a matter of sampling, so that the estimate must say it too.
-    let per_address = line.hats.accesses.unwrap_or(0.0) / line.hats.footprint.unwrap_or(1.0).max(1.0);
-    if once < 0.9 || per_address > 1.5 || lines * 64.0 < CACHES[1].1 as f64 || line.strides.first().is_none_or(|s| s.from.unsigned_abs() > 64) {
+    let per_address = line.loads.hats.accesses.unwrap_or(0.0) / line.loads.hats.footprint.unwrap_or(1.0).max(1.0);
+    if once < 0.9 || per_address > 1.5 || lines * 64.0 < CACHES[1].1 as f64 || line.loads.strides.first().is_none_or(|s| s.from.unsigned_abs() > 64) {
         return None;
     }
     made(
@@ -140,7 +140,7 @@ fn streaming(line: &LineRow) -> Option<Diagnosis> {
 
 /// Few bytes used per page.
 fn sparse_pages(line: &LineRow) -> Option<Diagnosis> {
-    let m = &line.metrics;
+    let m = &line.loads.metrics;
     let per_page = m.bytes as f64 / m.pages.max(1) as f64;
     // Samples see only a part of a page: only what was seen often enough says anything.
     let seen = m.accesses as f64 / m.pages.max(1) as f64;
@@ -157,9 +157,9 @@ fn sparse_pages(line: &LineRow) -> Option<Diagnosis> {
 
 /// Lines of memory that two of a function's code lines or more load: counted once too often in the sum of its lines.
 fn shared(analysis: &Analysis, of: &LineRow) -> u64 {
-    let whole = analysis.functions.iter().find(|f| (&f.function, &f.module) == (&of.function, &of.module)).map(|f| f.metrics.lines64);
+    let whole = analysis.functions.iter().find(|f| (&f.function, &f.module) == (&of.function, &of.module)).map(|f| f.loads.metrics.lines64);
     let lines = analysis.lines.iter().filter(|l| (&l.function, &l.module) == (&of.function, &of.module));
-    let sum: u64 = lines.map(|l| l.metrics.lines64).sum();
+    let sum: u64 = lines.map(|l| l.loads.metrics.lines64).sum();
     // Inlined functions have no row of their own.
     whole.map_or(0, |whole| sum.saturating_sub(whole))
 }
@@ -169,26 +169,26 @@ fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
     let lines: Vec<&LineRow> = analysis
         .lines
         .iter()
-        .filter(|l| share(l) >= WORTH && !l.hats.undersampled && l.metrics.line_bytes.is_some_and(|b| b <= 24.0))
-        .filter(|l| l.metrics.growth_irregular_pct.unwrap_or(0.0) >= 80.0 && l.metrics.lines64 >= 512 && l.line > 0)
+        .filter(|l| share(l) >= WORTH && !l.loads.hats.undersampled && l.loads.metrics.line_bytes.is_some_and(|b| b <= 24.0))
+        .filter(|l| l.loads.metrics.growth_irregular_pct.unwrap_or(0.0) >= 80.0 && l.loads.metrics.lines64 >= 512 && l.line > 0)
         .collect();
     let mut found = Vec::new();
     for (i, a) in lines.iter().enumerate() {
         for b in &lines[i + 1..] {
-            let (x, y) = (a.metrics.accesses as f64, b.metrics.accesses as f64);
-            let (p, q) = (a.metrics.footprint as f64, b.metrics.footprint as f64);
+            let (x, y) = (a.loads.metrics.accesses as f64, b.loads.metrics.accesses as f64);
+            let (p, q) = (a.loads.metrics.footprint as f64, b.loads.metrics.footprint as f64);
             // What lies together already shares its lines.
-            let together = || shared(analysis, a) * 2 >= a.metrics.lines64.min(b.metrics.lines64);
+            let together = || shared(analysis, a) * 2 >= a.loads.metrics.lines64.min(b.loads.metrics.lines64);
             if (&a.function, &a.file) == (&b.function, &b.file) && (x - y).abs() < 0.02 * x.max(y) && (p - q).abs() < 0.05 * p.max(q) && !together() {
                 let finding = format!(
                     "this line and line {} load equally often ({} and {}) and equally many addresses ({} and {}) irregularly, {:.0} and {:.0} bytes per line: likely arrays with the same index",
                     b.line,
-                    count(a.metrics.accesses),
-                    count(b.metrics.accesses),
-                    count(a.metrics.footprint),
-                    count(b.metrics.footprint),
-                    a.metrics.line_bytes.unwrap_or(0.0),
-                    b.metrics.line_bytes.unwrap_or(0.0)
+                    count(a.loads.metrics.accesses),
+                    count(b.loads.metrics.accesses),
+                    count(a.loads.metrics.footprint),
+                    count(b.loads.metrics.footprint),
+                    a.loads.metrics.line_bytes.unwrap_or(0.0),
+                    b.loads.metrics.line_bytes.unwrap_or(0.0)
                 );
                 let made = made("interleave", (share(a) + share(b)) * 0.45, finding, "interleave the arrays (array of structures), so that one line serves both loads");
                 found.extend(made.map(|d| named(d, a, analysis)));
@@ -213,7 +213,7 @@ fn capacity(analysis: &Analysis) -> Vec<Diagnosis> {
             if share < 2.0 {
                 return None;
             }
-            let function = analysis.functions.iter().filter(|f| f.metrics.distance_p99.is_some_and(|d| d >= blocks as f64)).max_by_key(|f| f.metrics.reuses);
+            let function = analysis.functions.iter().filter(|f| f.loads.metrics.distance_p99.is_some_and(|d| d >= blocks as f64)).max_by_key(|f| f.loads.metrics.reuses);
             let mut made = made(
                 "capacity",
                 share * 0.6,

@@ -298,7 +298,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let mut t = table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
         let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
-        cells.extend(metric_cells(f.share, &f.metrics, &f.hats));
+        cells.extend(metric_cells(f.loads.share, &f.loads.metrics, &f.loads.hats));
         t.add_row(row(cells, 2));
     }
     push(out, &t);
@@ -322,7 +322,7 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
             [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
         };
         let mut cells = vec![place, head(&l.function, 32), into];
-        cells.extend(metric_cells(l.share, &l.metrics, &l.hats));
+        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
         t.add_row(row(cells, 3));
     }
     push(out, &t);
@@ -340,7 +340,7 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
     for l in analysis.loops.iter().take(style.rows) {
         let place = if l.line == 0 { format!("[{}]", l.address) } else { format!("{}:{}", tail(&l.file, 28), l.line) };
         let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
-        cells.extend(metric_cells(l.share, &l.metrics, &l.hats));
+        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
         t.add_row(row(cells, 2));
     }
     push(out, &t);

@@ -20,6 +20,7 @@ use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, M
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -409,8 +410,12 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
     let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
     let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
+    // Entries tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that still runs stay as they were.
+    let mut unused: Vec<&Range<u64>> = if parts.translated { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
+    unused.sort_by_key(|range| range.start);
+    let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);
     for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
-        let adjoins = n > 0 && follows(parts, &parts.unwind.fdes[n - 1], fde);
+        let adjoins = n > 0 && is_unused(fde) && is_unused(&parts.unwind.fdes[n - 1]) && follows(parts, &parts.unwind.fdes[n - 1], fde);
         entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions: instructions?, adjoins });
     }
     for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {

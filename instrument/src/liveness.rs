@@ -51,14 +51,14 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// Whether the instruction calls a function that is not in this file.
+/// Whether the instruction calls a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
 fn calls_import(input: &Input, inst: &Instruction) -> bool {
     let through = match inst.flow_control() {
         FlowControl::Call => direct_target(inst),
         FlowControl::IndirectCall if inst.is_ip_rel_memory_operand() => Some(inst.ip_rel_memory_address()),
         _ => None,
     };
-    through.is_some_and(|at| input.imported.contains(&at))
+    through.is_some_and(|at| input.imported.contains(&at) && !input.no_return.contains(&at))
 }
 
 /// What the instruction overwrites for certain.
@@ -254,8 +254,10 @@ mod tests {
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
         assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
-        let linked = Input { imported: Default::default(), plt: vec![0x1100..0x1200] , ..Input::default() };
+        let linked = Input { imported: Default::default(), plt: vec![0x1100..0x1200], ..Input::default() };
         assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
+        let ends = Input { plt: vec![0x1100..0x1200], imported: [stub].into(), no_return: [stub].into(), ..Input::default() };
+        assert_eq!(dead_with(&ends, &code, true), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
         let got = dead_with(&input, &code, true);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
         let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;

@@ -1,0 +1,242 @@
+//! What there is to say of the trace as a whole, as it stands in JSON.
+
+use crate::engine::Outcome;
+use crate::hats::{Estimator, Hats};
+use crate::metrics::{Bin, Counts, Metrics};
+use mgz_annotations_schema::trace::Manifest;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Facts about the recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceInfo {
+    /// The traced command line.
+    pub command: Vec<String>,
+    /// Start of the run.
+    pub started: String,
+    /// `soft` or `pt`.
+    pub backend: String,
+    /// `full`, `ring` or `burst`.
+    pub mode: String,
+    /// State of the trace.
+    pub state: String,
+    /// How the program ended.
+    pub program_status: String,
+    /// Of what `period` and `window` are numbers.
+    pub unit: String,
+    /// Records per period; 0 in `full`.
+    pub period: u64,
+    /// Records per window; 0 in `full`.
+    pub window: u64,
+    /// Wall-clock time of the run, seconds.
+    pub wall_seconds: f64,
+    /// Records that probes wrote.
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Loads executed, if the recorder knows.
+    pub loads_executed: Option<u64>,
+    /// The same as the recorder's estimate.
+    #[serde(rename = "loads_executed_hat")]
+    pub loads_executed_estimate: Option<f64>,
+    /// Relative half-width of its 95 % interval, where the recorder tells (`burst`).
+    pub loads_executed_error: Option<f64>,
+    /// Lost data by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// Short windows by cause.
+    pub truncated_windows: BTreeMap<String, u64>,
+}
+
+/// The whole trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The recording.
+    pub trace: TraceInfo,
+    /// Bytes of a block of D.
+    pub block: u64,
+    /// Rows that were analysed, loads and stores.
+    pub rows: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Load rows of the shortest sample.
+    pub sample_min: u64,
+    /// Load rows per sample.
+    pub sample_mean: Option<f64>,
+    /// Load rows of the longest sample.
+    pub sample_max: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// The loads.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Sample ratio: executed over recorded loads.
+    pub rho: Option<f64>,
+    /// What `rho` was computed from.
+    pub rho_source: &'static str,
+    /// Name of the estimator of `F_hat`.
+    pub estimator: &'static str,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// Bytes per address times `F_hat`.
+    #[serde(rename = "F_bytes_hat")]
+    pub bytes_estimate: Option<f64>,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
+    /// Histogram of the reuse interval.
+    #[serde(rename = "interval_hist")]
+    pub intervals: Vec<Bin>,
+    /// Footprint of the stores, if any were recorded.
+    pub store_footprint: Option<StoreFootprint>,
+    /// Rows that could not be attributed or read.
+    pub doubtful: Doubtful,
+}
+
+/// Footprint of the stores.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreFootprint {
+    /// Rows.
+    pub rows: u64,
+    /// Distinct start addresses.
+    #[serde(rename = "F")]
+    pub footprint: u64,
+    /// Distinct 64-byte lines.
+    #[serde(rename = "F_64")]
+    pub lines64: u64,
+    /// Distinct bytes.
+    #[serde(rename = "F_bytes")]
+    pub bytes: u64,
+}
+
+/// Rows that could not be attributed or read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Doubtful {
+    /// Rows whose `seq` does not ascend within their thread.
+    pub out_of_order: u64,
+    /// Rows whose site the sidecar does not have.
+    pub unknown_site: u64,
+    /// Rows whose module the manifest does not have.
+    pub unknown_module: u64,
+    /// Rows whose class is not known (counted as Irregular).
+    pub unknown_class: u64,
+    /// Rows in damaged row groups, skipped.
+    pub unread: u64,
+}
+
+/// ρ, and what it was computed from.
+pub(crate) fn sample_ratio(manifest: &Manifest, counts: &Counts, stores: u64) -> (Option<f64>, &'static str) {
+    let recorded = (counts.accesses + counts.implied) as f64;
+    if recorded == 0.0 {
+        return (None, "nothing recorded");
+    }
+    let totals = &manifest.totals;
+    // The recorder's numbers count rows of stores as well: compare like with like.
+    let observed = recorded + stores as f64;
+    if let Some(executed) = totals.loads_executed {
+        return ((executed as f64 >= observed).then(|| executed as f64 / observed).or(Some(1.0)), "loads_executed");
+    }
+    if let Some(executed) = totals.loads_executed_estimate.filter(|e| e.is_finite() && *e >= observed) {
+        return (Some(executed / observed), "loads_executed_estimate");
+    }
+    if totals.records_kept > 0 && totals.records_executed >= totals.records_kept {
+        return (Some(totals.records_executed as f64 / totals.records_kept as f64), "records");
+    }
+    if manifest.mode == "full" {
+        return (Some(1.0), "mode full");
+    }
+    (None, "unknown")
+}
+
+/// The summary of a trace whose loads and stores have these counts.
+pub(super) fn summary(
+    manifest: &Manifest,
+    outcome: &Outcome,
+    (whole, stores): (&Counts, &Counts),
+    hats: Hats,
+    (rho, rho_source): (Option<f64>, &'static str),
+    (block, estimator): (u64, Estimator),
+) -> Summary {
+    let whole_distances = outcome.buckets[0].reuse.all_distances();
+    let totals = &manifest.totals;
+    let census = &outcome.census;
+    Summary {
+        trace: TraceInfo {
+            command: manifest.command.clone(),
+            started: manifest.started.clone(),
+            backend: manifest.backend.clone(),
+            mode: manifest.mode.clone(),
+            state: manifest.state.clone(),
+            program_status: manifest.program_status.clone(),
+            unit: manifest.unit.clone(),
+            period: manifest.period,
+            window: manifest.window,
+            wall_seconds: manifest.wall_seconds,
+            records_executed: totals.records_executed,
+            records_kept: totals.records_kept,
+            loads_executed: totals.loads_executed,
+            loads_executed_estimate: totals.loads_executed_estimate,
+            loads_executed_error: totals.loads_executed_error,
+            dropped: totals.dropped.clone(),
+            truncated_windows: totals.truncated_windows.clone(),
+        },
+        block,
+        rows: census.loads + census.stores,
+        samples: census.samples,
+        sample_min: census.sample_min,
+        sample_mean: (census.samples > 0).then(|| census.loads as f64 / census.samples as f64),
+        sample_max: census.sample_max,
+        processes: census.processes,
+        threads: census.threads,
+        metrics: whole.metrics().with_distances(&whole_distances),
+        rho,
+        rho_source,
+        estimator: estimator.name(),
+        bytes_estimate: hats.footprint.filter(|_| whole.footprint > 0).map(|f| f * whole.bytes as f64 / whole.footprint as f64),
+        hats,
+        distances: whole_distances.coarse().bins(),
+        intervals: outcome.buckets[0].reuse.intervals.bins(),
+        store_footprint: (whole.stores > 0).then_some(StoreFootprint {
+            rows: whole.stores,
+            footprint: stores.footprint,
+            lines64: stores.lines64,
+            bytes: stores.bytes,
+        }),
+        doubtful: Doubtful {
+            out_of_order: census.out_of_order,
+            unknown_site: census.unknown_site,
+            unknown_module: census.unknown_module,
+            unknown_class: census.unknown_class,
+            unread: census.unread,
+        },
+    }
+}
+
+/// Warns of what could not be attributed, or is not there.
+pub(super) fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
+    let census = &outcome.census;
+    if census.loads == 0 {
+        warnings.push(if census.stores == 0 {
+            "the trace has no samples: no instrumented code ran, it ran too briefly for one window, or the recording broke off; there is nothing to measure".into()
+        } else {
+            "the trace has stores only: there are no loads to measure".into()
+        });
+    }
+    if census.out_of_order > 0 {
+        warnings.push(format!(
+            "{} rows are out of order within their thread; reuse around them is doubtful (were the sample files changed or renamed?)",
+            census.out_of_order
+        ));
+    }
+    if census.unknown_module > 0 {
+        warnings.push(format!("{} rows name a module that the manifest does not have; they are counted under [unknown module]", census.unknown_module));
+    }
+    if census.unknown_site > 0 {
+        warnings.push(format!("{} rows have a site that no sidecar describes; they are counted under [unknown] of their module", census.unknown_site));
+    }
+    if census.unknown_class > 0 {
+        warnings.push(format!("{} rows have an unknown class; they are counted as Irregular", census.unknown_class));
+    }
+}
