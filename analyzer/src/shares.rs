@@ -28,7 +28,7 @@ pub struct Shares {
 }
 
 /// What a sample stands for, over the mean, where all samples stand for equally many loads per row: the unit of [`Shares::relative`].
-pub const EVEN: u32 = 256;
+pub const EVEN: u32 = 1 << 16;
 
 impl Shares {
     /// Of the samples of a trace; `None` if all stand for the same.
@@ -54,7 +54,7 @@ impl Shares {
 
     /// The same as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
     pub fn relative(&self, sample: u32) -> u32 {
-        (self.weight(sample) * self.rows / self.all * f64::from(EVEN)).round() as u32
+        (self.weight(sample) * self.rows / self.all * f64::from(EVEN)).round().max(1.0) as u32
     }
 
     /// Loads of the run (those that have a row when they are recorded) that a sample stands for.

@@ -206,8 +206,8 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
         return None;
     }
     let asked = 1e9 / manifest.rate;
-    // A timer comes with the system's tick at most; and triggers that left the program no time were made fewer.
-    let period = if manifest.trigger.contains("timer") || count("slowed") > 0.0 { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
+    // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
+    let period = if manifest.trigger.contains(crate::driver::AT_MOST) || count("slowed") > 0.0 { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
     let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
     Some(PerWindow::Time { ns: period * each, toll })
 }

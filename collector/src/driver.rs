@@ -362,7 +362,8 @@ fn record(
     let triggers = count::TRIGGER_NAMES.iter().map(|&(number, name)| (name.to_owned(), arena.counter(number))).filter(|(_, n)| *n > 0).collect();
     let trigger = match arena.trigger_kind() {
         crate::shared::TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
-        crate::shared::TRIGGER_TIMER => "cpu time (POSIX timers, at the kernel's tick)".to_owned(),
+        crate::shared::TRIGGER_TIMER if options.trigger.is_some_and(|t| t.tick != 0) => "cpu time (POSIX timers, at the kernel's tick)".to_owned(),
+        crate::shared::TRIGGER_TIMER => format!("cpu time (POSIX timers, {AT_MOST})"),
         crate::shared::TRIGGER_LOADS => options.trigger.map_or_else(String::new, |t| t.source()),
         _ => String::new(),
     };
@@ -388,6 +389,9 @@ fn record(
         heap,
     })
 }
+
+/// What `trigger` of the manifest says of timers that may have been asked for more often than the kernel looks at them.
+pub const AT_MOST: &str = "at most at the kernel's tick";
 
 /// What is to be said of threads that could not be sampled in `burst`.
 fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {

@@ -165,7 +165,7 @@ pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     if trigger.by_loads() {
         return Ok(Chosen { trigger, why, slower: None, toll: 0 });
     }
-    choose_clock(trigger, why, asked.by == Some(By::Ticks), &Kernel::here(), || toll::toll(signal as i32).unwrap_or(0))
+    choose_clock(trigger, why, asked.by == Some(By::Ticks), &Kernel::here(), || toll::toll(signal as i32))
 }
 
 /// What the kernel's clocks are like.
@@ -197,8 +197,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear, the one that is looked at at the tick.
-fn choose_clock(trigger: Trigger, why: String, ticks: bool, kernel: &Kernel, toll: impl FnOnce() -> u64) -> Result<Chosen, String> {
+/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear or refused, the one that is looked at at the tick.
+/// `toll` is what such a signal costs, if it comes.
+fn choose_clock(trigger: Trigger, why: String, ticks: bool, kernel: &Kernel, toll: impl FnOnce() -> Option<u64>) -> Result<Chosen, String> {
     let at_ticks = trigger.at_ticks(kernel.tick);
     if ticks {
         let trigger = at_ticks.ok_or_else(|| match kernel.tick {
@@ -208,10 +209,15 @@ fn choose_clock(trigger: Trigger, why: String, ticks: bool, kernel: &Kernel, tol
         return Ok(Chosen { trigger, why, slower: None, toll: 0 });
     }
     let toll = toll();
-    if let Some(trigger) = at_ticks.filter(|_| toll > DEAR && kernel.calls_end_first) {
-        let why = format!("{why}; at the kernel's tick, since a signal of perf_event's clock takes {:.0} us on this machine", toll as f64 / 1e3);
-        return Ok(Chosen { trigger, why, slower: None, toll: 0 });
+    let better = match toll {
+        // It is timers or nothing.
+        None => Some("perf_event's clock is refused".to_owned()),
+        Some(toll) => (toll > DEAR && kernel.calls_end_first).then(|| format!("a signal of perf_event's clock takes {:.0} us on this machine", toll as f64 / 1e3)),
+    };
+    if let (Some(trigger), Some(since)) = (at_ticks, better) {
+        return Ok(Chosen { trigger, why: format!("{why}; at the kernel's tick, since {since}"), slower: None, toll: 0 });
     }
+    let toll = toll.unwrap_or(0);
     let (trigger, slower) = trigger.bearable(toll);
     let matters = trigger.period < SELDOM;
     Ok(Chosen { trigger, why, slower, toll: if matters { toll } else { 0 } })
@@ -320,7 +326,7 @@ mod tests {
     #[test]
     fn dear_clocks_give_way_to_the_tick() {
         const KERNEL: Kernel = Kernel { tick: 4_000_000, calls_end_first: true };
-        let clock = |rate, ticks, kernel: Kernel, toll| choose_clock(Trigger::time(rate), "why".into(), ticks, &kernel, || toll).map(|c| (c.trigger.tick, c.trigger.period, c.toll));
+        let clock = |rate, ticks, kernel: Kernel, toll| choose_clock(Trigger::time(rate), "why".into(), ticks, &kernel, || Some(toll)).map(|c| (c.trigger.tick, c.trigger.period, c.toll));
         assert_eq!(clock(100.0, false, KERNEL, 50_000), Ok((4_000_000, 10_000_000, 0)));
         assert_eq!(clock(125.0, false, KERNEL, 50_000), Ok((4_000_000, 8_000_000, 0)));
         // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells nothing.
@@ -329,6 +335,10 @@ mod tests {
         assert_eq!(clock(1000.0, false, KERNEL, 50_000), Ok((0, 1_000_000, 50_000)));
         assert_eq!(clock(100.0, false, Kernel { calls_end_first: false, ..KERNEL }, 50_000), Ok((0, 10_000_000, 0)));
         assert_eq!(clock(100.0, false, Kernel { tick: 0, ..KERNEL }, 50_000), Ok((0, 10_000_000, 0)));
+        // Refused.
+        let refused = |rate| choose_clock(Trigger::time(rate), "why".into(), false, &Kernel { calls_end_first: false, ..KERNEL }, || None).map(|c| (c.trigger.tick, c.why));
+        assert_eq!(refused(100.0), Ok((4_000_000, "why; at the kernel's tick, since perf_event's clock is refused".to_owned())));
+        assert_eq!(refused(1000.0), Ok((0, "why".to_owned())));
         // As asked for.
         assert_eq!(clock(100.0, true, Kernel { calls_end_first: false, ..KERNEL }, 0), Ok((4_000_000, 10_000_000, 0)));
         assert!(clock(200.0, true, KERNEL, 0).unwrap_err().contains("250 times a second"));

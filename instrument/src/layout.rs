@@ -163,7 +163,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let mut placed = Placed::default();
     let mut next = code_at;
     for clone in parts.clones {
-        next = next.next_multiple_of(clone.align);
+        // At least a byte apart, so that they can share an entry of the unwind tables.
+        next = (next + 1).next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
         next += clone.code.len() as u64;
@@ -410,7 +411,7 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
     let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
     let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
-    // Entries tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that still runs stay as they were.
+    // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
     let mut unused: Vec<&Range<u64>> = if parts.translated { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
     unused.sort_by_key(|range| range.start);
     let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);

@@ -7,7 +7,7 @@ use crate::shares::EVEN;
 /// Strata are divided at most this often.
 const DEPTH: u32 = 10;
 /// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
-const DIFFERENT: f64 = 4.0;
+const DIFFERENT: f64 = 4.2;
 /// What is known to differ by more than the first of these, and by less than the second, may also be alike.
 const PERHAPS: f64 = 2.5;
 const SURELY: f64 = 7.0;
@@ -181,7 +181,8 @@ impl Tally {
         let (share, all) = (exposure(self) / (exposure(self) + exposure(other)), a + b);
         let (wanted_a, wanted_b) = (all * share, all * (1.0 - share));
         let part = |n: f64, wanted: f64| if n > 0.0 { n * (n / wanted).ln() } else { 0.0 };
-        let deviance = 2.0 * (part(a, wanted_a) + part(b, wanted_b));
+        // (At least 0, but for rounding.)
+        let deviance = (2.0 * (part(a, wanted_a) + part(b, wanted_b))).max(0.0);
         // Singletons come by sample as well.
         let by_sample = |side: &Tally| side.single / side.f1.max(0.5 * side.single);
         let counted = 1.0 / wanted_a + 1.0 / wanted_b;
@@ -247,7 +248,7 @@ impl Division {
             let sides = self.table.sides(from, from + blocks.len(), &places.map(|p| from + p));
             let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
             let differences = sides.map(|(a, b)| a.difference(&b));
-            let most = (0..PLACES).fold(0, |best, i| if differences[i] > differences[best] { i } else { best });
+            let most = (0..PLACES).rev().max_by(|&i, &k| differences[i].total_cmp(&differences[k])).unwrap_or(0);
             let mark = self.strata.len();
             let cut = |division: &mut Division, place: usize, (a, b): (Tally, Tally)| {
                 let (left, right) = blocks.split_at(place);
@@ -468,6 +469,18 @@ mod tests {
         let blocks: Vec<Block> = (0..100).map(|number| Block { number, samples: 1, first: [0, 0], irregular: false, stands: EVEN }).collect();
         let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);
         assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
+    }
+
+    /// Sides that are used exactly alike differ by nothing, however their counts are rounded.
+    #[test]
+    fn what_is_used_alike_does_not_differ() {
+        for f1 in 1..40 {
+            for times in 1..20 {
+                let side = |k: f64| Tally { f1: k * f64::from(f1), f2: 3.0 * k * f64::from(f1), f3: 0.0, cluster: 1.0, spread: 1.0, single: 1.0, irregular: 0.0, rest: 0.1 };
+                let difference = side(1.0).difference(&side(f64::from(times)));
+                assert!((0.0..1e-3).contains(&difference), "{f1} x {times}: {difference}");
+            }
+        }
     }
 
     #[test]

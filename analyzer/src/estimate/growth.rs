@@ -595,10 +595,11 @@ impl Once {
     }
 }
 
-/// Growth at the end of samples over their mean growth.
+/// Growth at the end of samples over their mean growth. (Sizes next to each other tell nothing of it: their means are of different samples.)
 fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
-    match inside {
-        [.., a, b] if a.1 > 0.0 && b.1 > 0.0 => (((b.1 - a.1) / (b.0 - a.0)) / (b.1 / b.0)).clamp(0.0, 1.0),
+    let Some((b, before)) = inside.split_last() else { return 1.0 };
+    match before.iter().rfind(|a| a.0 <= 0.8 * b.0) {
+        Some(a) if a.1 > 0.0 && b.1 > 0.0 => (((b.1 - a.1) / (b.0 - a.0)) / (b.1 / b.0)).clamp(0.0, 1.0),
         _ => 1.0,
     }
 }

@@ -98,6 +98,7 @@ fn period(header: &Header) -> u64 {
 }
 
 /// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
+/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
 fn ticks(header: &Header) -> u64 {
     let asked = header.trigger_period.max(8);
     (asked / 2 + random() % asked).saturating_sub(header.trigger_tick / 2).max(1)
@@ -289,7 +290,7 @@ fn timer(header: &Header) -> Option<Trigger> {
     if made < 0 {
         return None;
     }
-    set_timer(number, if header.trigger_tick == 0 { period(header) } else { ticks(header) });
+    set_timer(number, ticks(header));
     Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 1, tid: sys::gettid(), ..Trigger::default() })
 }
 
@@ -375,7 +376,7 @@ fn renew_period(trigger: Trigger) {
             // SAFETY: the number lives across the call.
             unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
         }
-        TRIGGER_TIMER if header.trigger_tick != 0 => set_timer(trigger.handle, ticks(header)),
+        TRIGGER_TIMER => set_timer(trigger.handle, ticks(header)),
         _ => {}
     }
 }

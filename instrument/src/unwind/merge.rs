@@ -2,10 +2,11 @@
 //!
 //! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a short function. Clones that have the same common part and no
 //! exception table share entries: the state that a function begins with is saved before its instructions and taken back where
-//! the next one begins. Readers run through all instructions before an address, so an entry is kept short.
+//! its code ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands at the very place of a
+//! signal. Readers run through all instructions before an address, so an entry is kept short.
 //!
 //! ```text
-//! remember_state; instructions of f; advance to g; restore_state; remember_state; instructions of g; …
+//! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
 //! ```
 
 use super::cfi;
@@ -59,13 +60,17 @@ impl Open {
         if own.closed {
             return Err(own.entry);
         }
-        let (start, out) = (own.entry.code.start, &mut self.entry.instructions);
+        let (end, start) = (self.entry.code.end, own.entry.code.start);
+        if self.dirty.is_some() && end == start {
+            return Err(own.entry);
+        }
+        let out = &mut self.entry.instructions;
         self.entry.code.end = own.entry.code.end;
         if let Some(last) = self.dirty.take() {
             out.insert(last, REMEMBER);
-            cfi::advance(out, start - self.placed);
+            cfi::advance(out, end - self.placed);
             out.push(RESTORE);
-            self.placed = start;
+            self.placed = end;
         }
         if own.dirty.is_some() {
             cfi::advance(out, start - self.placed);
@@ -126,8 +131,8 @@ mod tests {
         }
     }
 
-    /// The rules at every address, as text.
-    fn rules(parts: &[Part], code: Range<u64>) -> Vec<String> {
+    /// The rules at addresses, as text.
+    fn rules(parts: &[Part], code: impl Iterator<Item = u64>) -> Vec<String> {
         let mut frame = EhFrame::new(0x10_0000);
         for p in parts {
             frame.fde(&cie(), p.code.clone(), p.lsda, &p.instructions).unwrap();
@@ -149,11 +154,16 @@ mod tests {
     fn every_function_keeps_its_rules() {
         let orders: [[&[u8]; 4]; 5] = [[FRAME, PUSH, &[], FRAME], [FRAME, &[], &[], PUSH], [&[], FRAME, FRAME, PUSH], [&[], &[], &[], PUSH], [PUSH, &[], &[], &[]]];
         for instructions in orders {
-            let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x40, i)).collect();
+            let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x3e, i)).collect();
             let merged = merge(parts.clone());
             assert_eq!(merged.len(), 1);
-            assert_eq!(merged[0].code, 0x1000..0x1100);
-            assert_eq!(rules(&merged, 0x1000..0x1100), rules(&parts, 0x1000..0x1100), "{instructions:x?}");
+            assert_eq!(merged[0].code, 0x1000..0x10fe);
+            let code = || parts.iter().flat_map(|p| p.code.clone());
+            assert_eq!(rules(&merged, code()), rules(&parts, code()), "{instructions:x?}");
+            // Nothing changes at the very place where a function begins.
+            let padding = |p: &Part| p.code.end..p.code.end + 2;
+            let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
+            assert!(rules(&merged, parts[..3].iter().flat_map(padding)).iter().all(|r| *r == initial[0]), "{instructions:x?}");
         }
     }
 
@@ -165,13 +175,17 @@ mod tests {
         let unbalanced = part(0x1180..0x11c0, &[0x41, 0x0a]);
         let parts = vec![part(0x1000..0x1040, FRAME), apart, caught, part(0x1100..0x1140, PUSH), other, unbalanced, part(0x11c0..0x1200, PUSH)];
         assert_eq!(merge(parts.clone()), parts);
+        let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
+        assert_eq!(merge(without_padding.clone()), without_padding);
+        let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
+        assert_eq!(merge(nothing_to_take_back).len(), 1);
     }
 
     #[test]
     fn entries_do_not_grow_without_bound() {
-        let parts = (0..100).map(|n| part(0x40 * n..0x40 * n + 0x40, FRAME));
+        let parts = (0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME));
         let merged = merge(parts);
         assert!(merged.len() > 5 && merged.iter().all(|p| p.instructions.len() <= MOST_BYTES + 16));
-        assert!(merged.windows(2).all(|w| w[0].code.end == w[1].code.start));
+        assert!(merged.windows(2).all(|w| w[0].code.end + 4 == w[1].code.start));
     }
 }
