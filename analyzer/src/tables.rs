@@ -264,7 +264,8 @@ fn summary(analysis: &Analysis, out: &mut String) {
         (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
     });
-    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{})", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.hats.footprint), s.estimator, interval(s.hats.footprint_lo, s.hats.footprint_hi)));
+    let vague = if s.hats.undersampled { "; undersampled: too vague to act on" } else { "" };
+    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{}){vague}", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.hats.footprint), s.estimator, interval(s.hats.footprint_lo, s.hats.footprint_hi)));
     line("growth  ΔF", format!("{} new addresses per load; {} % Strided, {} % Irregular", number(m.growth), percent(m.growth_strided_pct), percent(m.growth_irregular_pct)));
     line("C and S", format!("{} addresses with reuse, {} without", count(m.captures), count(m.survivals)));
     line(
