@@ -16,7 +16,8 @@
 //! from 0 to (1−q)/q, again with the same limits, and 1 + v = 1.5·f1·f3/f2². *Clusters*: addresses of one window are seen together, so that what counts as
 //! independent evidence are coincidences of windows, not of addresses; bias correction and intervals use the effective number of those. *Strata*: addresses that are used
 //! alike lie together; the address range is cut where both sides differ, and each part is estimated by itself, which tightens the lower
-//! bound. *Samples that stand for different numbers of loads*: q is that of the samples that the singletons of the stratum come from. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), the share of chance, the
+//! bound. *Room*: what is estimated unseen is no more than there is room for in the lines of 64 addresses that are in use, whose number is estimated alike (and limited
+//! by that of pages, and so on); where few samples have met data, coincidences say little of addresses, but more of lines and pages. *Samples that stand for different numbers of loads*: q is that of the samples that the singletons of the stratum come from. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), the share of chance, the
 //! unevenness and what samples stand for are uncertain, and what is to be expected need not happen; all go through the formula, strata add up in quadrature.
 //!
 //! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added, as a factor,
@@ -29,6 +30,7 @@ use serde::Serialize;
 mod clusters;
 mod footprint;
 mod growth;
+mod room;
 mod targets;
 
 pub use footprint::{Block, footprint};

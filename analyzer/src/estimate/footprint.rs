@@ -1,7 +1,7 @@
 //! The footprint estimator, see [`super`].
 
 use super::clusters::{Sums, Table};
-use super::{Design, Estimate, Z, poisson_bounds};
+use super::{Design, Estimate, Z, poisson_bounds, room};
 use crate::shares::EVEN;
 
 /// Strata are divided at most this often.
@@ -13,7 +13,8 @@ const PERHAPS: f64 = 2.5;
 const SURELY: f64 = 7.0;
 /// Places at which a stratum may be cut: the widest gap and even ones. Even, so that the middle is one of them.
 const PLACES: usize = 8;
-/// Where little is known of how unevenly blocks are used, it is at most so uneven ([`Use::Uneven`]): seen once are then as many of each order of magnitude.
+/// Blocks are used at most so unevenly ([`Use::Uneven`]): seen once are then as many of each order of magnitude. Beyond, nearly all that is
+/// estimated would be blocks much rarer than any that was seen, of which samples say nothing.
 const MOST_UNEVEN: f64 = 1.0;
 
 /// An address (line, page) and how many samples have seen it.
@@ -139,7 +140,7 @@ impl Tally {
         let error = (1.0 / triples.max(0.5) + 4.0 / pairs.max(0.5)).sqrt();
         let least = ratio * (-error).exp() - 1.0;
         let most = ratio * (Z * error).exp() - 1.0;
-        (least.max(0.0), most.clamp(0.0, MOST_UNEVEN.max(ratio - 1.0)))
+        (least.clamp(0.0, MOST_UNEVEN), most.clamp(0.0, MOST_UNEVEN))
     }
 
     /// Unseen blocks: estimate and bounds.
@@ -150,8 +151,8 @@ impl Tally {
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
         let f1_low = (self.f1 - Z * self.spread).min(few_low * self.single).max(0.0);
         let f1_high = (self.f1 + Z * self.spread).max(few_high * self.single);
-        // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
         let of = |f1: f64, n: f64, rest: f64, by: Use| Self::unseen_of(f1, n * self.cluster, rest, by, design);
+        // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
         let here = |by: Use| of(self.f1, n + 1.0, self.rest, by);
         let (uneven, most_uneven) = self.uneven(design);
         let mixed = Use::Mixed(self.irregular);
@@ -188,6 +189,24 @@ impl Tally {
         let counted = 1.0 / wanted_a + 1.0 / wanted_b;
         if all > 0.0 { (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt() } else { 0.0 }
     }
+}
+
+/// Unseen blocks of some, which are sorted by number and have these sums. They are mostly where others are: an estimate that is more than what was seen is
+/// limited to the room that there is in the lines in use, of which few are unseen, since samples have met them more often; and so on with the lines of these.
+fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
+    let free = tally.unseen(design);
+    if free.hi <= blocks.len() as f64 {
+        return free;
+    }
+    let lines = room::lines(blocks);
+    if lines.len() == blocks.len() {
+        return free;
+    }
+    let [(_, sums)] = Table::new(&lines).sides(0, lines.len(), &[0]);
+    let more = unseen(&lines, &Tally::new(&sums, design), design);
+    let places = room::places(blocks);
+    let room = |unseen: f64| (lines.len() as f64 + unseen) * places - blocks.len() as f64;
+    Estimate { value: free.value.min(room(more.value)), lo: free.lo.min(room(more.value)), hi: free.hi.min(room(more.hi)) }
 }
 
 /// Part of the blocks, which is estimated by itself.
@@ -239,7 +258,7 @@ impl Division {
     /// Cuts blocks, and returns what is unseen of them in all.
     fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) -> f64 {
         let design = self.design;
-        let unseen = whole.unseen(design);
+        let unseen = unseen(blocks, &whole, design);
         let mut doubts = [0.0; 2];
         if depth < DEPTH && blocks.len() >= 16 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
@@ -274,7 +293,8 @@ impl Division {
             }
             if differences[most] > PERHAPS {
                 let (a, b) = sides[most];
-                doubts = both(doubts, doubt(a.unseen(design).value + b.unseen(design).value - unseen.value));
+                let (left, right) = blocks.split_at(places[most]);
+                doubts = both(doubts, doubt(self::unseen(left, &a, design).value + self::unseen(right, &b, design).value - unseen.value));
             }
         }
         self.strata.push(Stratum { end: from + blocks.len(), unseen, doubt: doubts });
@@ -372,7 +392,7 @@ mod tests {
         let mut random = Random(11);
         for kind in 0..4 {
             let (mut hits, mut width, mut error) = (0, 0.0, 0.0);
-            let cases = 20;
+            let cases = 40;
             for _ in 0..cases {
                 let n = 400_000u64;
                 let run: Vec<u64> = (0..n)
@@ -396,7 +416,8 @@ mod tests {
             }
             println!("kind {kind}: {hits} of {cases} covered, mean width {width:.2}, mean error {error:.3}");
             assert!(hits * 10 >= cases * 9, "kind {kind}: {hits} of {cases} covered");
-            assert!(width < 1.2 && error.abs() < 0.35, "kind {kind}: width {width}, error {error}");
+            // Data that is loaded once and met by a stratum of more is the hardest: the estimate is a lower bound there.
+            assert!(width < 1.2 && error.abs() < 0.45, "kind {kind}: width {width}, error {error}");
         }
     }
 
@@ -458,6 +479,44 @@ mod tests {
             assert!(error < 0.25, "kind {kind}: error {error}");
             assert!(kind == 0 || kind == 3 || error < naive / 2.0, "kind {kind}: error {error}, of ρF {naive}");
         }
+    }
+
+    /// One load in 800 of what a compressor does: a window of text by chance, near places more often, and now and then a walk over a table. Few samples
+    /// meet the table, and those that overlap may do so by a few addresses; but there is no more room for addresses than its pages have.
+    #[test]
+    fn rare_samples_do_not_fill_more_than_the_room_there_is() {
+        let mut random = Random(23);
+        let (mut hits, mut worst) = (0, 0.0f64);
+        let cases = 20;
+        for case in 0..cases {
+            let (period, samples, window) = (800_000u64, 300 + 50 * case, 1000u64);
+            // The table: 32,768 entries of two bytes. It is walked in one load of 20.
+            let (entries, turn) = (32_768u64, 32_768 * 20);
+            let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+            for sample in 0..samples {
+                let from = sample * period + random.below(period - window);
+                for at in from..from + window {
+                    let place = at % turn;
+                    let address = if place < entries { 1 << 30 | place * 2 } else { 1 << 40 | random.below(256) * random.below(256) };
+                    let list = seen.entry(address).or_default();
+                    if list.last() != Some(&(sample as u32)) {
+                        list.push(sample as u32);
+                    }
+                }
+            }
+            // Products of two numbers below 256.
+            let text: std::collections::HashSet<u64> = (0..256u64).flat_map(|a| (0..256).map(move |b| a * b)).collect();
+            let truth = (entries as usize + text.len()) as f64;
+            let blocks: Vec<Block> = seen
+                .iter()
+                .map(|(&number, list)| Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: number >> 40 != 0, stands: EVEN })
+                .collect();
+            let estimate = footprint(&blocks, Design::new((period / window) as f64, samples), 1.0, blocks.len() as u64);
+            hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+            worst = worst.max((estimate.value / truth - 1.0).abs());
+        }
+        println!("{hits} of {cases} covered, worst error {worst:.3}");
+        assert!(u64::from(hits) * 10 >= cases * 9 && worst < 0.5, "{hits} of {cases} covered, worst error {worst}");
     }
 
     #[test]
