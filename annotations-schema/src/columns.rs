@@ -3,6 +3,7 @@
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
@@ -68,52 +69,25 @@ const ADDED: [(&str, &str); 1] = [("sites", "in_loop")];
 /// Upper bound for the raw size of one column: guards against absurd headers.
 const MAX_COLUMN: u64 = 1 << 34;
 
-struct Body {
-    bytes: Vec<u8>,
-    columns: Vec<Column>,
+/// One column's way into the file: what stands in the header, and how its bytes are made.
+struct Job<'a> {
+    name: [&'static str; 3],
+    rows: usize,
+    /// The bytes before compression.
+    raw: Box<dyn Fn() -> Cow<'a, [u8]> + Sync + 'a>,
+    compress: bool,
 }
 
-impl Body {
-    fn add(&mut self, table: &str, name: &str, kind: &str, rows: usize, raw: &[u8], compress: bool) -> std::io::Result<()> {
-        let compressed = compress.then(|| zstd::bulk::compress(raw, 1)).transpose()?;
-        self.append([table, name, kind], rows, raw.len(), compressed.as_deref().unwrap_or(raw), compress);
-        Ok(())
-    }
-
-    fn append(&mut self, [table, name, kind]: [&str; 3], rows: usize, raw_bytes: usize, stored: &[u8], compress: bool) {
-        while !self.bytes.len().is_multiple_of(8) {
-            self.bytes.push(0);
-        }
-        let offset = self.bytes.len() as u64;
-        self.bytes.extend_from_slice(stored);
-        self.columns.push(Column {
-            table: table.into(),
-            name: name.into(),
-            kind: kind.into(),
-            rows: rows as u64,
-            encoding: if compress { "zstd" } else { "raw" }.into(),
-            offset,
-            bytes: self.bytes.len() as u64 - offset,
-            raw_bytes: raw_bytes as u64,
-        });
-    }
-
-    /// The columns are independent of each other, and compressed on all cores.
-    fn table<R: Row + Sync>(&mut self, table: &str, rows: &[R]) -> std::io::Result<()> {
-        let encoded: Vec<std::io::Result<(usize, Vec<u8>)>> = R::FIELDS
-            .par_iter()
-            .enumerate()
-            .map(|(i, (_, kind))| {
-                let mut raw = Vec::with_capacity(rows.len() * width(kind).unwrap_or(8));
-                R::encode(rows, i, &mut raw);
-                Ok((raw.len(), zstd::bulk::compress(&raw, 1)?))
-            })
-            .collect();
-        for ((name, kind), column) in R::FIELDS.iter().zip(encoded) {
-            let (raw_bytes, stored) = column?;
-            self.append([table, name, kind], rows.len(), raw_bytes, &stored, true);
-        }
-        Ok(())
+/// The columns of a table whose rows lie in several runs.
+fn jobs<'a, R: Row + Sync>(jobs: &mut Vec<Job<'a>>, table: &'static str, runs: &'a [&'a [R]]) {
+    let rows: usize = runs.iter().map(|r| r.len()).sum();
+    for (field, &(name, kind)) in R::FIELDS.iter().enumerate() {
+        let raw = move || {
+            let mut raw = Vec::with_capacity(rows * width(kind).unwrap_or(8));
+            runs.iter().for_each(|run| R::encode(run, field, &mut raw));
+            Cow::Owned(raw)
+        };
+        jobs.push(Job { name: [table, name, kind], rows, raw: Box::new(raw), compress: true });
     }
 }
 
@@ -180,64 +154,144 @@ impl Source<'_> {
     }
 }
 
-/// Writes the bytes of a sidecar ([`Sidecar::to_bytes`]). A file that exists is replaced only once the new one is complete.
-pub fn write_bytes(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".tmp{}", std::process::id()));
-    let temporary = std::path::PathBuf::from(name);
-    let written = std::fs::File::create(&temporary).and_then(|mut file| file.write_all(bytes));
-    let done = written.and_then(|()| std::fs::rename(&temporary, path));
-    if done.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    done
+/// A sidecar's tables before they are written: runs of rows, which follow each other.
+#[derive(Clone, Debug, Default)]
+pub struct Content<'a> {
+    /// [`Prelude::id`].
+    pub id: [u8; 16],
+    /// The JSON header; `format`, `version` and `columns` are filled in.
+    pub header: Header,
+    /// See [`Sidecar::functions`].
+    pub functions: Vec<&'a [Function]>,
+    /// See [`Sidecar::sites`].
+    pub sites: Vec<&'a [Site]>,
+    /// See [`Sidecar::regions`].
+    pub regions: Vec<&'a [Region]>,
+    /// See [`Sidecar::records`].
+    pub records: Vec<&'a [Record]>,
+    /// See [`Sidecar::ptwrites`].
+    pub ptwrites: Vec<&'a [PtWrite]>,
+    /// See [`Sidecar::gathers`].
+    pub gathers: Vec<&'a [Gather]>,
+    /// See [`Sidecar::loops`].
+    pub loops: Vec<&'a [Loop]>,
+    /// See [`Sidecar::locations`].
+    pub locations: Vec<&'a [Location]>,
+    /// See [`Sidecar::strings`].
+    pub strings: &'a [String],
+    /// See [`Sidecar::map`].
+    pub map: &'a [u8],
 }
 
-impl Sidecar {
-    /// The file's bytes. `header.columns` is made here.
-    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        let mut body = Body { bytes: Vec::new(), columns: Vec::new() };
-        body.add("map", "map", "u8", self.map.len(), &self.map, false)?;
-        body.table("functions", &self.functions)?;
-        body.table("sites", &self.sites)?;
-        body.table("regions", &self.regions)?;
-        body.table("records", &self.records)?;
-        body.table("ptwrites", &self.ptwrites)?;
-        body.table("gathers", &self.gathers)?;
-        body.table("loops", &self.loops)?;
-        body.table("locations", &self.locations)?;
-        let mut strings = Vec::new();
-        for s in &self.strings {
-            strings.extend(s.bytes().filter(|&b| b != 0));
-            strings.push(0);
+/// The bytes of a sidecar, in pieces that follow each other.
+#[derive(Clone, Debug)]
+pub struct Encoded<'a>(Vec<Cow<'a, [u8]>>);
+
+impl Encoded<'_> {
+    /// All of them in a row.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.concat()
+    }
+
+    /// Writes the file. One that exists is replaced only once the new one is complete.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".tmp{}", std::process::id()));
+        let temporary = std::path::PathBuf::from(name);
+        let written = std::fs::File::create(&temporary).and_then(|mut file| self.0.iter().try_for_each(|piece| file.write_all(piece)));
+        let done = written.and_then(|()| std::fs::rename(&temporary, path));
+        if done.is_err() {
+            let _ = std::fs::remove_file(&temporary);
         }
-        body.add("strings", "text", "utf8", self.strings.len(), &strings, true)?;
-        let header = Header {
-            format: "mgz-annotations".into(),
-            version: SIDECAR_VERSION,
-            columns: std::mem::take(&mut body.columns),
-            ..self.header.clone()
+        done
+    }
+}
+
+impl Content<'_> {
+    /// The file's bytes. Columns are independent of each other, and are made on all cores.
+    pub fn encode(&self) -> std::io::Result<Encoded<'_>> {
+        let text = || {
+            let mut text = Vec::new();
+            for s in self.strings {
+                text.extend(s.bytes().filter(|&b| b != 0));
+                text.push(0);
+            }
+            Cow::Owned(text)
         };
+        let mut all = vec![Job { name: ["map", "map", "u8"], rows: self.map.len(), raw: Box::new(|| Cow::Borrowed(self.map)), compress: false }];
+        jobs(&mut all, "functions", &self.functions);
+        jobs(&mut all, "sites", &self.sites);
+        jobs(&mut all, "regions", &self.regions);
+        jobs(&mut all, "records", &self.records);
+        jobs(&mut all, "ptwrites", &self.ptwrites);
+        jobs(&mut all, "gathers", &self.gathers);
+        jobs(&mut all, "loops", &self.loops);
+        jobs(&mut all, "locations", &self.locations);
+        all.push(Job { name: ["strings", "text", "utf8"], rows: self.strings.len(), raw: Box::new(text), compress: true });
+        let stored = all.par_iter().with_max_len(1).map(|job| {
+            let raw = (job.raw)();
+            Ok((raw.len(), if job.compress { Cow::Owned(zstd::bulk::compress(&raw, 1)?) } else { raw }))
+        });
+        let stored: Vec<(usize, Cow<[u8]>)> = stored.collect::<std::io::Result<_>>()?;
+        let mut columns = Vec::with_capacity(all.len());
+        let mut pieces = vec![Cow::Borrowed(&[][..])];
+        let mut offset = 0;
+        for (job, (raw_bytes, bytes)) in all.iter().zip(stored) {
+            let [table, name, kind] = job.name.map(str::to_owned);
+            let encoding = if job.compress { "zstd" } else { "raw" }.into();
+            columns.push(Column { table, name, kind, rows: job.rows as u64, encoding, offset, bytes: bytes.len() as u64, raw_bytes: raw_bytes as u64 });
+            offset = (offset + bytes.len() as u64).next_multiple_of(8);
+            let padding = bytes.len().next_multiple_of(8) - bytes.len();
+            pieces.push(bytes);
+            pieces.push(Cow::Borrowed(&[0; 8][..padding]));
+        }
+        // Nothing is behind the last column.
+        pieces.pop();
+        let header = Header { format: "mgz-annotations".into(), version: SIDECAR_VERSION, columns, ..self.header.clone() };
         let mut json = serde_json::to_vec(&header)?;
         while !(size_of::<Prelude>() + json.len()).is_multiple_of(8) {
             json.push(b' ');
         }
         let map_offset = (size_of::<Prelude>() + json.len()) as u64 + header.columns[0].offset;
-        let mut out = Vec::with_capacity(size_of::<Prelude>() + json.len() + body.bytes.len());
-        out.extend_from_slice(&SIDECAR_MAGIC);
-        out.extend_from_slice(&SIDECAR_VERSION.to_le_bytes());
-        out.extend_from_slice(&self.id);
-        out.extend_from_slice(&(json.len() as u64).to_le_bytes());
-        out.extend_from_slice(&map_offset.to_le_bytes());
-        out.extend_from_slice(&(self.map.len() as u64).to_le_bytes());
-        out.extend_from_slice(&json);
-        out.extend_from_slice(&body.bytes);
-        Ok(out)
+        let mut head = Vec::with_capacity(size_of::<Prelude>() + json.len());
+        head.extend_from_slice(&SIDECAR_MAGIC);
+        head.extend_from_slice(&SIDECAR_VERSION.to_le_bytes());
+        head.extend_from_slice(&self.id);
+        head.extend_from_slice(&(json.len() as u64).to_le_bytes());
+        head.extend_from_slice(&map_offset.to_le_bytes());
+        head.extend_from_slice(&(self.map.len() as u64).to_le_bytes());
+        head.extend_from_slice(&json);
+        pieces[0] = Cow::Owned(head);
+        Ok(Encoded(pieces))
+    }
+}
+
+impl Sidecar {
+    fn content(&self) -> Content<'_> {
+        Content {
+            id: self.id,
+            header: self.header.clone(),
+            functions: vec![&self.functions],
+            sites: vec![&self.sites],
+            regions: vec![&self.regions],
+            records: vec![&self.records],
+            ptwrites: vec![&self.ptwrites],
+            gathers: vec![&self.gathers],
+            loops: vec![&self.loops],
+            locations: vec![&self.locations],
+            strings: &self.strings,
+            map: &self.map,
+        }
+    }
+
+    /// The file's bytes. `header.columns` is made here.
+    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        Ok(self.content().encode()?.to_bytes())
     }
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        write_bytes(path, &self.to_bytes()?)
+        self.content().encode()?.write(path)
     }
 
     /// Reads a file and checks every index in it.

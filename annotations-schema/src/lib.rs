@@ -16,5 +16,5 @@ pub mod sidecar;
 pub mod spill;
 pub mod trace;
 
-pub use columns::write_bytes;
+pub use columns::{Content, Encoded};
 pub use sidecar::{Sidecar, SidecarError};

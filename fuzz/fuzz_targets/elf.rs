@@ -1,7 +1,6 @@
 //! An ELF file from outside, through the whole rewriter in both flavours. What it makes must be readable.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_instrument::elf::read::Elf;
@@ -18,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         let image = done.image.to_bytes();
         let elf = Elf::parse(&image).expect("the new file is an ELF file");
         assert!(elf.check_instrumentable().is_err(), "the new file says that it is instrumented");
-        let sidecar = Sidecar::from_bytes(&done.sidecar.to_bytes().expect("writing to memory")).expect("the sidecar is accepted by its reader");
+        let sidecar = done.annotations.sidecar().expect("the sidecar is accepted by its reader");
         let map = AddrMap::new(&sidecar.map).expect("the address map is accepted by its reader");
         let cloned = sidecar.functions.iter().filter(|f| f.clone_start != 0).count();
         assert_eq!(map.len(), cloned);

@@ -1,12 +1,12 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, leb128, state_key as key};
+use crate::emit::{Emitted, Rows, leb128, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
-use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::{Content, Sidecar, SidecarError};
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, ProbeState};
 use mgz_annotations_schema::addrmap::AddrMap;
-use mgz_annotations_schema::sidecar::{Function, Gather, Loop, NONE, PtWrite, Record, Region, Site};
+use mgz_annotations_schema::sidecar::{Function, Header, Location, NONE};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -134,44 +134,117 @@ fn renumber(stream: &[u8], numbers: &[u32]) -> Vec<u8> {
     out
 }
 
-/// Fills the sidecar's tables but for locations.
-pub fn tables(entries: &[Entry], clones: &[Emitted], placed: &Placed, strings: &mut Strings) -> Sidecar {
-    let mut sidecar = Sidecar::default();
-    let mut function_of = vec![0u32; clones.len()];
-    for (number, e) in entries.iter().enumerate() {
-        let mut row = Function {
+/// A sidecar in the making: the rows of each clone lie where its emission put them.
+#[derive(Debug, Default)]
+pub struct Annotations {
+    /// Identity.
+    pub id: [u8; 16],
+    /// The header; the report is still to be put in.
+    pub header: Header,
+    /// Functions.
+    pub functions: Vec<Function>,
+    /// Rows per clone.
+    pub rows: Vec<Rows>,
+    /// Source positions.
+    pub locations: Vec<Location>,
+    /// Strings.
+    pub strings: Vec<String>,
+    /// The address map.
+    pub map: Vec<u8>,
+}
+
+impl Annotations {
+    /// What is to be written.
+    pub fn content(&self) -> Content<'_> {
+        fn runs<'a, R>(rows: &'a [Rows], of: impl Fn(&'a Rows) -> &'a [R]) -> Vec<&'a [R]> {
+            rows.iter().map(of).filter(|run| !run.is_empty()).collect()
+        }
+        Content {
+            id: self.id,
+            header: self.header.clone(),
+            functions: vec![&self.functions],
+            sites: runs(&self.rows, |r| &r.sites),
+            regions: runs(&self.rows, |r| &r.regions),
+            records: runs(&self.rows, |r| &r.records),
+            ptwrites: runs(&self.rows, |r| &r.ptwrites),
+            gathers: runs(&self.rows, |r| &r.gathers),
+            loops: runs(&self.rows, |r| &r.loops),
+            locations: vec![&self.locations],
+            strings: &self.strings,
+            map: &self.map,
+        }
+    }
+
+    /// The sidecar as its readers see it.
+    pub fn sidecar(&self) -> Result<Sidecar, SidecarError> {
+        Sidecar::from_bytes(&self.content().encode()?.to_bytes())
+    }
+}
+
+/// Rows of all functions.
+pub fn functions(entries: &[Entry], clones: &[Emitted], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
+    let row = |e: &Entry| {
+        let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + clones[clone].code.len() as u64));
+        Function {
             name: strings.add(&e.name),
             left: e.left.as_ref().map_or(NONE, |why| strings.add(why)),
             start: e.range.start,
             end: e.range.end,
-            clone_start: 0,
-            clone_end: 0,
-        };
-        if let Some(clone) = e.clone {
-            function_of[clone] = number as u32;
-            row.clone_start = placed.clones[clone];
-            row.clone_end = row.clone_start + clones[clone].code.len() as u64;
+            clone_start,
+            clone_end,
         }
-        sidecar.functions.push(row);
+    };
+    entries.iter().map(row).collect()
+}
+
+/// The rows of all clones, with the file's numbers and addresses.
+pub fn rows(entries: &[Entry], clones: Vec<Emitted>, placed: &Placed) -> Vec<Rows> {
+    /// Numbers of what is before a clone's own.
+    #[derive(Clone, Copy, Default)]
+    struct Before {
+        function: u32,
+        regions: u32,
+        sites: u32,
+        loops: u32,
     }
-    for (i, clone) in clones.iter().enumerate() {
-        let (function, at) = (function_of[i], placed.clones[i]);
-        let (first_record, first_region, first_site) = (placed.records[i], sidecar.regions.len() as u32, sidecar.sites.len() as u32);
-        let rows = &clone.rows;
-        sidecar.regions.extend(rows.regions.iter().map(|r| Region {
-            function,
-            first_record: first_record + r.first_record,
-            first_site: first_site + r.first_site,
-            ..*r
-        }));
-        sidecar.records.extend(rows.records.iter().map(|r| Record { region: first_region + r.region, clone_ip: at + r.clone_ip, ..*r }));
-        let first_loop = sidecar.loops.len() as u32;
-        sidecar.loops.extend(rows.loops.iter().map(|l| Loop { function, parent: if l.parent == NONE { NONE } else { first_loop + l.parent }, ..*l }));
-        let in_loop = |number: u32| if number == 0 { 0 } else { first_loop + number };
-        sidecar.sites.extend(rows.sites.iter().map(|s| Site { function, region: first_region + s.region, clone_ip: at + s.clone_ip, in_loop: in_loop(s.in_loop), ..*s }));
-        sidecar.ptwrites.extend(rows.ptwrites.iter().map(|p| PtWrite { ip: at + p.ip, record: first_record + p.record, ..*p }));
-        sidecar.gathers.extend(rows.gathers.iter().map(|g| Gather { site: first_site + g.site, ..*g }));
+    let mut before = vec![Before::default(); clones.len()];
+    for (number, e) in entries.iter().enumerate() {
+        e.clone.iter().for_each(|&clone| before[clone].function = number as u32);
     }
-    sidecar.map = address_map(clones, placed);
-    sidecar
+    let mut next = Before::default();
+    for (clone, own) in clones.iter().zip(&mut before) {
+        *own = Before { function: own.function, ..next };
+        next.regions += clone.rows.regions.len() as u32;
+        next.sites += clone.rows.sites.len() as u32;
+        next.loops += clone.rows.loops.len() as u32;
+    }
+    let place = |((clone, before), (&at, &first_record)): ((Emitted, Before), (&u64, &u32))| {
+        let mut rows = clone.rows;
+        for r in &mut rows.regions {
+            r.function = before.function;
+            r.first_record += first_record;
+            r.first_site += before.sites;
+        }
+        for r in &mut rows.records {
+            r.region += before.regions;
+            r.clone_ip += at;
+        }
+        for l in &mut rows.loops {
+            l.function = before.function;
+            l.parent = if l.parent == NONE { NONE } else { before.loops + l.parent };
+        }
+        for s in &mut rows.sites {
+            s.function = before.function;
+            s.region += before.regions;
+            s.clone_ip += at;
+            s.in_loop = if s.in_loop == 0 { 0 } else { before.loops + s.in_loop };
+        }
+        for p in &mut rows.ptwrites {
+            p.ip += at;
+            p.record += first_record;
+        }
+        rows.gathers.iter_mut().for_each(|g| g.site += before.sites);
+        rows
+    };
+    clones.into_par_iter().zip(before).zip(placed.clones.par_iter().zip(&placed.records)).map(place).collect()
 }

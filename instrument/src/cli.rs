@@ -1,5 +1,7 @@
 //! The command line of `mgz-instrument`, and the files that it reads and writes.
 
+use crate::annotate::Annotations;
+use crate::elf::write::Image;
 use crate::elf::{Elf, Refusal};
 use crate::functions::Options;
 use crate::libs::{self, Library};
@@ -7,6 +9,7 @@ use crate::names;
 use crate::report::{self, Report};
 use crate::rewrite::{Rewritten, Settings, rewrite};
 use clap::{CommandFactory, Parser, ValueEnum};
+use memmap2::Mmap;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use regex::Regex;
 use std::io::Write;
@@ -253,12 +256,17 @@ fn run(args: &Args) -> Result<String, Stop> {
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Stop> {
-    let meta = std::fs::metadata(path).map_err(|e| Stop::error(format!("cannot read {}: {e}", path.display())))?;
+/// The content of a regular file.
+fn read(path: &Path) -> Result<Mmap, Stop> {
+    let cannot = |e: std::io::Error| Stop::error(format!("cannot read {}: {e}", path.display()));
+    let meta = std::fs::metadata(path).map_err(cannot)?;
     if !meta.is_file() {
         return Err(Stop::error(format!("{} is not a regular file; name an executable or a shared library", path.display())));
     }
-    std::fs::read(path).map_err(|e| Stop::error(format!("cannot read {}: {e}", path.display())))
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for every
+    // program that maps its input. The output never is the input (`check_output`), and replaces what it is named after by renaming.
+    unsafe { Mmap::map(&file) }.map_err(cannot)
 }
 
 fn check_output(input: &Path, output: &Path) -> Result<(), Stop> {
@@ -298,32 +306,34 @@ fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let Rewritten { image, mut sidecar, mut report } = rewrite(data, &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
+    let Rewritten { image, mut annotations, mut report } = rewrite(data, &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
     // The same input and options give the same bytes, so no times in the sidecar.
-    sidecar.header.report = serde_json::to_value(&report).unwrap_or_default();
-    let next_id = sidecar.header.id_first.wrapping_add(sidecar.header.id_count);
-    write(target, &image, &sidecar)?;
+    annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
+    let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
+    write(target, &image, &annotations)?;
     // Giving back so much memory takes a while; the last file's need not be waited for.
-    rayon::spawn(move || drop((image, sidecar)));
+    let Image { changes, pieces, .. } = image;
+    rayon::spawn(move || drop((changes, pieces, annotations)));
     report.seconds = start.elapsed().as_secs_f64();
     Ok((report, next_id))
 }
 
 /// Writes both files. The program appears last, so that it never stands there without its sidecar.
-fn write(target: &Target, image: &crate::elf::write::Image, sidecar: &mgz_annotations_schema::Sidecar) -> Result<(), Stop> {
+fn write(target: &Target, image: &Image, annotations: &Annotations) -> Result<(), Stop> {
     let folder = target.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = |what: &Path, e: &dyn std::fmt::Display| {
         Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
     };
     let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&target.output, &e.kind()))?;
-    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || sidecar.to_bytes());
+    let content = annotations.content();
+    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || content.encode());
     image.map_err(|e| cannot(&target.output, &e))?;
     let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
     file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
-    sidecar.and_then(|bytes| mgz_annotations_schema::write_bytes(&target.annotations, &bytes)).map_err(|e| cannot(&target.annotations, &e))?;
+    sidecar.and_then(|sidecar| sidecar.write(&target.annotations)).map_err(|e| cannot(&target.annotations, &e))?;
     file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
     Ok(())
 }

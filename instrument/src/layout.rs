@@ -127,11 +127,22 @@ impl Segment {
         self.vaddr + self.bytes.len() as u64
     }
 
+    /// Takes more zeros, in memory that nobody has touched yet, with room for the tables behind the code.
+    fn grow(&mut self, len: usize) {
+        let mut bytes = vec![0; len + len / 4];
+        bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+        bytes.truncate(len);
+        self.bytes = bytes;
+    }
+
     fn put(&mut self, addr: u64, bytes: &[u8]) {
         let at = (addr - self.vaddr) as usize;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
+
+/// `int3`, between clones.
+const FILLER: u8 = 0xcc;
 
 /// Note name, type and sizes before the descriptor.
 const NOTE_HEAD: usize = 16;
@@ -185,7 +196,9 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     if code_end >= 1 << 32 {
         return Err(out_of_reach());
     }
-    segment.bytes.resize((code_end - vaddr) as usize, 0xcc);
+    segment.grow((code_end - vaddr) as usize);
+    let clones_end = placed.clones.last().zip(parts.clones.last()).map_or(code_at, |(at, clone)| at + clone.code.len() as u64);
+    segment.bytes[(clones_end - vaddr) as usize..].fill(FILLER);
     let (tables_at, tables) = place_tables(parts, &mut segment);
     for (&(target, call), &at) in &resolver.thunks {
         segment.put(at, &emit::thunk(at, target, call).ok_or_else(out_of_reach)?);
@@ -331,24 +344,25 @@ fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
     Ok(out)
 }
 
-/// Copies all clones to their places, fixups resolved.
+/// Copies all clones to their places, fixups resolved, with filler before each.
 fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], code: &mut [u8], code_at: u64) -> Result<(), Refusal> {
-    let mut pieces: Vec<(usize, &mut [u8])> = Vec::with_capacity(parts.clones.len());
+    let mut pieces: Vec<(usize, &mut [u8], &mut [u8])> = Vec::with_capacity(parts.clones.len());
     let (mut rest, mut rest_at) = (code, code_at);
     for (i, (clone, &at)) in parts.clones.iter().zip(&placed.clones).enumerate() {
-        let (_, tail) = rest.split_at_mut((at - rest_at) as usize);
+        let (filler, tail) = rest.split_at_mut((at - rest_at) as usize);
         let (piece, tail) = tail.split_at_mut(clone.code.len());
-        pieces.push((i, piece));
+        pieces.push((i, filler, piece));
         (rest, rest_at) = (tail, at + clone.code.len() as u64);
     }
-    pieces.par_iter_mut().try_for_each(|(i, piece)| {
+    pieces.par_iter_mut().try_for_each(|(i, filler, piece)| {
+        filler.fill(FILLER);
         let clone = &parts.clones[*i];
         piece.copy_from_slice(&clone.code);
         let at = placed.clones[*i];
-        for f in &clone.fixups {
+        for f in clone.fixups.iter() {
             let value = match f.kind {
                 FixupKind::RecordId(number) => (parts.id_first + placed.records[*i] + number).to_le_bytes(),
-                _ => fixup(f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
+                _ => fixup(&f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
             };
             piece[f.at as usize..f.at as usize + 4].copy_from_slice(&value);
         }

@@ -5,8 +5,9 @@
 
 use crate::annotate::Strings;
 use crate::elf::Elf;
+use crate::emit::Rows;
 use addr2line::gimli::{self, EndianSlice, LittleEndian, SectionId};
-use mgz_annotations_schema::sidecar::{Location, Loop, NONE, Site};
+use mgz_annotations_schema::sidecar::{Location, NONE};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
 }
 
 /// Fills in `location` of all sites and loops and returns the locations that they refer to.
-pub fn locate(elf: &Elf, sites: &mut [Site], loops: &mut [Loop], strings: &mut Strings) -> Vec<Location> {
+pub fn locate(elf: &Elf, rows: &mut [Rows], strings: &mut Strings) -> Vec<Location> {
     if elf.section(".debug_info").is_none() || elf.section(".debug_line").is_none() {
         return Vec::new();
     }
@@ -41,7 +42,8 @@ pub fn locate(elf: &Elf, sites: &mut [Site], loops: &mut [Loop], strings: &mut S
     let Ok(sections) = gimli::DwarfSections::load(load) else { return Vec::new() };
     let context = || addr2line::Context::from_dwarf(sections.borrow(|s| EndianSlice::new(s, LittleEndian))).ok();
     // Of a loop, the branch back; else its head.
-    let ips: Vec<u64> = sites.iter().map(|s| s.ip).chain(loops.iter().flat_map(|l| [l.latch, l.header])).collect();
+    let of_loops = rows.iter().flat_map(|r| &r.loops).flat_map(|l| [l.latch, l.header]);
+    let ips: Vec<u64> = rows.iter().flat_map(|r| &r.sites).map(|s| s.ip).chain(of_loops).collect();
     let chains: Vec<(Vec<Chain>, Vec<u32>)> = ips
         .par_chunks(CHUNK)
         .map_init(context, |context, ips| context.as_ref().map_or_else(|| (vec![Vec::new()], vec![0; ips.len()]), |c| look_up(c, ips)))
@@ -52,10 +54,10 @@ pub fn locate(elf: &Elf, sites: &mut [Site], loops: &mut [Loop], strings: &mut S
         let numbers: Vec<u32> = chains.iter().map(|c| table.add(c)).collect();
         found.extend(indices.into_iter().map(|index| numbers[index as usize]));
     }
-    let (of_sites, of_loops) = found.split_at(sites.len());
-    sites.iter_mut().zip(of_sites).for_each(|(site, &location)| site.location = location);
+    let (of_sites, of_loops) = found.split_at(rows.iter().map(|r| r.sites.len()).sum());
+    rows.iter_mut().flat_map(|r| &mut r.sites).zip(of_sites).for_each(|(site, &location)| site.location = location);
     let named = |location: &u32| table.locations.get(*location as usize).is_some_and(|l| l.line > 0);
-    for (l, places) in loops.iter_mut().zip(of_loops.chunks_exact(2)) {
+    for (l, places) in rows.iter_mut().flat_map(|r| &mut r.loops).zip(of_loops.chunks_exact(2)) {
         l.location = places.iter().copied().find(named).unwrap_or(places[0]);
     }
     table.locations

@@ -1,10 +1,10 @@
 //! What was done: figures for people and for programs.
 
 use crate::elf::Elf;
+use crate::emit::Rows;
 use crate::ir::ImplicitLoads;
 use crate::layout::Placed;
 use crate::unwind::Tables;
-use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::FLAVOUR_PT;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, SiteFlags, SiteKind, reason};
 use serde::Serialize;
@@ -174,13 +174,13 @@ impl Report {
     }
 
     /// Adds what the layout and the sidecar say.
-    pub fn sized(&mut self, placed: &Placed, sidecar: &Sidecar) {
+    pub fn sized(&mut self, placed: &Placed, rows: &[Rows]) {
         self.patches = placed.patches.len() as u64;
         self.clone_bytes = placed.clone_bytes;
         self.unwind_bytes = placed.unwind_bytes;
         self.growth = (self.clone_bytes + self.unwind_bytes) as f64 / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
-        self.records = sidecar.records.len() as u64;
-        for site in &sidecar.sites {
+        self.records = placed.record_count.into();
+        for site in rows.iter().flat_map(|r| &r.sites) {
             if site.flags & SiteFlags::STORE != 0 {
                 self.stores += 1;
                 continue;

@@ -4,7 +4,7 @@
 //! them.
 
 use crate::handlers::imports::Imports;
-use crate::annotate::{self, Entry, Strings};
+use crate::annotate::{self, Annotations, Entry, Strings};
 use crate::elf::read::{Elf, R_IRELATIVE, R_RELATIVE};
 use crate::elf::write::{self, Image, assemble};
 use crate::elf::{Refusal, symbols};
@@ -15,7 +15,6 @@ use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
 use crate::{freestanding, handlers, lines, names};
-use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
@@ -40,11 +39,11 @@ pub struct Settings {
 
 /// The result.
 #[derive(Debug)]
-pub struct Rewritten {
+pub struct Rewritten<'a> {
     /// The new file.
-    pub image: Image,
+    pub image: Image<'a>,
     /// Its sidecar; the report is still to be put in.
-    pub sidecar: Sidecar,
+    pub annotations: Annotations,
     /// Figures.
     pub report: Report,
 }
@@ -116,7 +115,7 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
 }
 
 /// Rewrites a file.
-pub fn rewrite(data: &[u8], options: &Options, settings: &Settings) -> Result<Rewritten, Refusal> {
+pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Result<Rewritten<'a>, Refusal> {
     let elf = Elf::parse(data)?;
     elf.check_instrumentable()?;
     let unwind = Tables::read(&elf)?;
@@ -188,7 +187,7 @@ struct Gathered {
     report: Report,
 }
 
-fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten, Refusal> {
+fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
     let Gathered { entries, clones, symbols, hash, mut report } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
@@ -216,13 +215,15 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
     };
     let (additions, placed) = lay_out(&parts)?;
     let mut strings = Strings::default();
-    let (image, mut sidecar) = rayon::join(|| assemble(elf, additions), || annotate::tables(&entries, &clones, &placed, &mut strings));
-    // Giving back so much memory takes a while.
-    rayon::spawn(move || drop(clones));
-    sidecar.locations = lines::locate(elf, &mut sidecar.sites, &mut sidecar.loops, &mut strings);
-    sidecar.strings = strings.into_list();
-    sidecar.id = id;
-    sidecar.header = Header {
+    let build = || {
+        let functions = annotate::functions(&entries, &clones, &placed, &mut strings);
+        let map = annotate::address_map(&clones, &placed);
+        Annotations { id, functions, map, rows: annotate::rows(&entries, clones, &placed), ..Annotations::default() }
+    };
+    let (image, mut annotations) = rayon::join(|| assemble(elf, additions), build);
+    annotations.locations = lines::locate(elf, &mut annotations.rows, &mut strings);
+    annotations.strings = strings.into_list();
+    annotations.header = Header {
         tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
         input: InputHeader {
             path: settings.input.clone(),
@@ -237,6 +238,6 @@ fn finish(elf: &Elf, unwind: &Tables, options: &Options, settings: &Settings, ga
         base: write::base(elf)?,
         ..Header::default()
     };
-    report.sized(&placed, &sidecar);
-    Ok(Rewritten { image: image?, sidecar, report })
+    report.sized(&placed, &annotations.rows);
+    Ok(Rewritten { image: image?, annotations, report })
 }

@@ -41,7 +41,7 @@ fn all() -> &'static [Rewritten] {
                 let options = Options { stores: naive, naive, ..Options::new(flavour) };
                 let done = rewrite(&original, &options, &Settings::default()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                 let name = format!("{} flavour {flavour} naive {naive}", path.display());
-                all.push(Rewritten { name, file: done.image.to_bytes(), sidecar: done.sidecar, original: original.clone(), pt: flavour == FLAVOUR_PT });
+                all.push(Rewritten { name, file: done.image.to_bytes(), sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
             }
         }
         all

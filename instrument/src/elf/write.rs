@@ -49,16 +49,24 @@ pub struct Additions {
     pub overwrite: Vec<(u64, Vec<u8>)>,
 }
 
-/// A complete file as pieces at ascending offsets, with holes of zeros between them.
+/// A complete file: the input with some bytes changed, and pieces behind it at ascending offsets, with holes of zeros between them.
 #[derive(Debug)]
-pub struct Image {
-    /// Offset and content.
+pub struct Image<'a> {
+    /// The input.
+    pub input: &'a [u8],
+    /// Changes to the input's bytes, in the order in which they are made: offset and bytes. What would lie outside is left out.
+    pub changes: Vec<(u64, Vec<u8>)>,
+    /// Offset and content of what is behind the input.
     pub pieces: Vec<(u64, Vec<u8>)>,
 }
 
-impl Image {
+/// Bytes of the input that are copied at a time.
+const CHUNK: usize = 1 << 18;
+
+impl Image<'_> {
     /// Writes the file; holes stay holes.
     pub fn write(&self, file: &mut std::fs::File) -> std::io::Result<()> {
+        self.changed_input(|bytes| file.write_all(bytes))?;
         for (offset, bytes) in &self.pieces {
             file.seek(SeekFrom::Start(*offset))?;
             file.write_all(bytes)?;
@@ -69,11 +77,44 @@ impl Image {
     /// The file as one string of bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        // Nothing fails in memory.
+        let _ = self.changed_input(|bytes| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        });
         for (offset, bytes) in &self.pieces {
             out.resize(*offset as usize, 0);
             out.extend_from_slice(bytes);
         }
         out
+    }
+
+    /// The input with its changes, piece by piece: a copy of all of it would take as much memory again.
+    fn changed_input(&self, mut write: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+        let mut of_chunk = vec![Vec::new(); self.input.len().div_ceil(CHUNK)];
+        for (at, bytes) in &self.changes {
+            let at = *at as usize;
+            if bytes.is_empty() || at.checked_add(bytes.len()).is_none_or(|end| end > self.input.len()) {
+                continue;
+            }
+            of_chunk[at / CHUNK..=(at + bytes.len() - 1) / CHUNK].iter_mut().for_each(|chunk| chunk.push((at, &bytes[..])));
+        }
+        let mut buffer = Vec::new();
+        for (n, (chunk, changes)) in self.input.chunks(CHUNK).zip(of_chunk).enumerate() {
+            if changes.is_empty() {
+                write(chunk)?;
+                continue;
+            }
+            buffer.clear();
+            buffer.extend_from_slice(chunk);
+            let start = n * CHUNK;
+            for (at, bytes) in changes {
+                let (from, to) = (at.max(start), (at + bytes.len()).min(start + chunk.len()));
+                buffer[from - start..to - start].copy_from_slice(&bytes[from - at..to - at]);
+            }
+            write(&buffer)?;
+        }
+        Ok(())
     }
 }
 
@@ -104,7 +145,7 @@ pub fn place(elf: &Elf) -> Result<u64, Refusal> {
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(field) = bytes.get_mut(at..at + value.len()) {
+    if let Some(field) = at.checked_add(value.len()).and_then(|end| bytes.get_mut(at..end)) {
         field.copy_from_slice(value);
     }
 }
@@ -301,7 +342,7 @@ fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
 }
 
 /// Puts the file together.
-pub fn assemble(elf: &Elf, mut new: Additions) -> Result<Image, Refusal> {
+pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refusal> {
     let first = elf.loads().next().ok_or_else(|| Refusal::failed("no loadable segment"))?;
     let offset = new.vaddr - (first.vaddr - first.offset);
     let headers = program_headers(elf, &new, offset);
@@ -318,22 +359,16 @@ pub fn assemble(elf: &Elf, mut new: Additions) -> Result<Image, Refusal> {
     let table: Vec<u8> = tail.sections.iter().flat_map(section_header).collect();
     let sections_at = tail.append(&table);
 
-    let mut head = elf.data.to_vec();
-    for (at, bytes) in &new.overwrite {
-        put(&mut head, *at as usize, bytes);
-    }
-    debug_assert!(head.len() >= EHDR, "checked on reading");
+    let mut changes = new.overwrite;
+    debug_assert!(elf.data.len() >= EHDR, "checked on reading");
     if let Some(entry) = new.entry {
-        put(&mut head, 24, &entry.to_le_bytes());
+        changes.push((24, entry.to_le_bytes().to_vec()));
     }
-    put(&mut head, 32, &offset.to_le_bytes());
-    put(&mut head, 40, &sections_at.to_le_bytes());
-    put(&mut head, 54, &(PHDR as u16).to_le_bytes());
-    put(&mut head, 56, &(headers.len() as u16).to_le_bytes());
-    put(&mut head, 58, &(SHDR as u16).to_le_bytes());
-    put(&mut head, 60, &(tail.sections.len() as u16).to_le_bytes());
-    put(&mut head, 62, &(tail.names as u16).to_le_bytes());
-    Ok(Image { pieces: vec![(0, head), (offset, new.segment), (tail.start, tail.bytes)] })
+    changes.push((32, offset.to_le_bytes().to_vec()));
+    changes.push((40, sections_at.to_le_bytes().to_vec()));
+    let counts = [PHDR, headers.len(), SHDR, tail.sections.len(), tail.names as usize];
+    changes.push((54, counts.iter().flat_map(|&n| (n as u16).to_le_bytes()).collect()));
+    Ok(Image { input: elf.data, changes, pieces: vec![(offset, new.segment), (tail.start, tail.bytes)] })
 }
 
 #[cfg(test)]
@@ -376,6 +411,36 @@ mod tests {
     #[test]
     fn clones_are_named_in_the_symbol_table() {
         assert_eq!(clone_names(2), ["f.mgz"]);
+    }
+
+    #[test]
+    fn changes_are_made_in_their_order_wherever_they_lie() {
+        let input: Vec<u8> = (0..2 * CHUNK + 100).map(|i| i as u8).collect();
+        let last = input.len() as u64;
+        let border = CHUNK as u64;
+        let changes = vec![
+            (4, vec![1, 2, 3, 4]),
+            (border - 2, vec![9; 4]),
+            (2, vec![7, 7, 7]),
+            (last - 1, vec![5]),
+            (last - 1, vec![6, 6]),
+            (u64::MAX, vec![6]),
+            (border, vec![8]),
+        ];
+        let mut wanted = input.clone();
+        for (at, bytes) in &changes {
+            put(&mut wanted, *at as usize, bytes);
+        }
+        wanted.resize(input.len() + 3, 0);
+        wanted.push(1);
+        let image = Image { input: &input, changes, pieces: vec![(last + 3, vec![1])] };
+        assert!(image.to_bytes() == wanted);
+        let mut file = tempfile::tempfile().unwrap();
+        image.write(&mut file).unwrap();
+        let mut written = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        std::io::Read::read_to_end(&mut file, &mut written).unwrap();
+        assert!(written == wanted);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::asm::{self, Mem};
 use super::probe::{self, Hold, Usage};
 use super::relax::{Flex, Label};
 use super::sink::Sink;
-use super::{Emitted, EmitError, FixupKind, Table, rows};
+use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
 use crate::disasm::Places;
 use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
@@ -624,13 +624,15 @@ impl Emitter<'_> {
         let resolved = &finished.resolved;
         let mut marks: Vec<(u32, u32)> =
             function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
-        let mut begins: Vec<u32> = marks.iter().map(|m| m.1).collect();
+        let mut begins = Vec::new();
         for (b, block) in function.blocks.iter().enumerate() {
             let first = block.insns.start as usize;
-            begins[first] = resolved.offset(self.starts[b]);
+            let begin = resolved.offset(self.starts[b]);
             // Who comes from outside is in no stay.
             if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
-                marks[first].1 = begins[first];
+                marks[first].1 = begin;
+            } else if begin != marks[first].1 {
+                begins.push((first as u32, begin));
             }
         }
         let tables = function.tables.iter().map(|t| {
@@ -652,8 +654,7 @@ impl Emitter<'_> {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
-            marks,
-            begins,
+            marks: Marks::new(&marks, begins),
             patches,
             calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
             stream: finished.stream,

@@ -11,6 +11,7 @@
 pub mod asm;
 mod code;
 mod hooks;
+mod places;
 pub mod probe;
 pub mod relax;
 mod rows;
@@ -27,6 +28,7 @@ use mgz_annotations_schema::sidecar::{Gather, Loop, PtWrite, Record, Region, Sit
 use std::ops::Range;
 
 pub use code::emit;
+pub use places::{Fixups, Marks};
 pub use sink::{key as state_key, leb128};
 pub use transfer::{THUNK_BYTES, thunk};
 
@@ -117,14 +119,11 @@ pub struct Emitted {
     /// What its address is to be a multiple of: 16 if loops in it are aligned, else little, since most functions are short.
     pub align: u64,
     /// Fields to be filled in.
-    pub fixups: Vec<Fixup>,
+    pub fixups: Fixups,
     /// Jump tables.
     pub tables: Vec<Table>,
-    /// `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control
-    /// from outside of the function enters. Both columns ascend.
-    pub marks: Vec<(u32, u32)>,
-    /// Offset in the clone where what belongs to each instruction begins: code that leads into its block included.
-    pub begins: Vec<u32>,
+    /// Where the original's instructions are in the clone.
+    pub marks: Marks,
     /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
     /// Original addresses of system calls with hooks.
@@ -141,14 +140,13 @@ impl Emitted {
     /// Offset in the clone of the original instruction at `address`.
     pub fn clone_of(&self, address: u64) -> Option<u32> {
         let offset = u32::try_from(address.checked_sub(self.range.start)?).ok()?;
-        self.marks.binary_search_by_key(&offset, |m| m.0).ok().map(|i| self.marks[i].1)
+        self.marks.entry(offset)
     }
 
     /// Offset in the clone where what belongs to the first instruction at or behind `address` begins; the clone's end if
     /// there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
-        let next = self.marks.partition_point(|m| u64::from(m.0) < offset);
-        self.begins.get(next).map_or(self.code.len() as u32, |&b| b)
+        self.marks.begin_from(offset).unwrap_or(self.code.len() as u32)
     }
 }

@@ -1,7 +1,7 @@
 //! The sidecar's rows of one function.
 
 use super::{EmitError, Rows};
-use crate::ir::{Function, Insn, InsnId};
+use crate::ir::{Function, Insn, InsnId, RegionPlan};
 use crate::loops::NO_LOOP;
 use iced_x86::{OpKind, Register};
 use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
@@ -9,7 +9,15 @@ use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG
 /// Rows of one function; addresses in the clone are the offsets in `record_at` (per record), `copy_at` (per
 /// instruction) and `ptwrites`.
 pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
-    let mut rows = Rows { ptwrites, loops: loops(function), ..Rows::default() };
+    let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
+    let mut rows = Rows {
+        sites: Vec::with_capacity(count(|r| r.sites.len())),
+        regions: Vec::with_capacity(function.regions.len()),
+        records: Vec::with_capacity(count(|r| r.records.len())),
+        ptwrites,
+        gathers: Vec::with_capacity(function.gathers.len()),
+        loops: loops(function),
+    };
     for (number, region) in function.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,

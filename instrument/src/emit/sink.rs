@@ -1,7 +1,7 @@
 //! Collects a function's instructions together with what the address map has to say about them.
 
 use super::relax::{Buffer, Flex, Label, Pos, Resolved};
-use super::{Fixup, FixupKind};
+use super::{Fixup, FixupKind, Fixups};
 use crate::hash::FastMap;
 use mgz_annotations_schema::abi::ProbeState;
 
@@ -43,7 +43,7 @@ pub struct Finished {
     /// Code and places.
     pub resolved: Resolved,
     /// Fixups at their final offsets.
-    pub fixups: Vec<Fixup>,
+    pub fixups: Fixups,
     /// Address map stream.
     pub stream: Vec<u8>,
     /// States.

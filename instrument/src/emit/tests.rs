@@ -212,7 +212,7 @@ fn code_addresses_that_are_fixed_save_a_byte() {
     let (long, short) = (emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap(), emit(&f, &bytes, FLAVOUR_SOFT, true, false).unwrap());
     assert_eq!(long.code.len() - short.code.len(), 2);
     let offsets: Vec<FixupKind> = short.fixups.iter().map(|f| f.kind).collect();
-    assert_eq!(offsets, [FixupKind::Original(0), FixupKind::RecordId(0), FixupKind::Original(0)]);
+    assert_eq!(offsets, [FixupKind::Original(0), FixupKind::Original(0), FixupKind::RecordId(0)]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_function_that_runs_out_of_its_range_goes_on_in_the_original() {
     let (f, bytes) = function(&[&[0x90, 0x31, 0xc0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(e.code, [0x31, 0xc0, 0xe9, 0, 0, 0, 0]);
-    assert_eq!(e.fixups, [Fixup { at: 3, end: 7, kind: FixupKind::Code(0x1003) }]);
+    assert_eq!(e.fixups.iter().collect::<Vec<_>>(), [Fixup { at: 3, end: 7, kind: FixupKind::Code(0x1003) }]);
 }
 
 #[test]
@@ -247,8 +247,9 @@ fn a_table_load_is_redirected_whatever_its_displacement_was() {
         let form = TableForm::Relative { anchor: 0x2000 };
         f.tables = vec![JumpTable { load: InsnId(0), jump: InsnId(0), table: 0x2000, form, targets: vec![START] }];
         let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
-        assert_eq!(e.fixups[0].kind, FixupKind::Table { table: 0, disp });
-        assert_eq!(e.fixups[0].end, length);
+        let first = e.fixups.iter().next().unwrap();
+        assert_eq!(first.kind, FixupKind::Table { table: 0, disp });
+        assert_eq!(first.end, length);
         assert_eq!(e.tables[0].targets, [START]);
     }
 }
@@ -344,7 +345,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     // The branch that was turned around is the original's in the map, and the code before it runs before it.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(e.clone_of(START), Some(0), "callers get what loads the cursor");
-    assert_eq!(e.begins[0], 0);
+    assert_eq!(e.clone_from(START), 0);
 }
 
 #[test]
@@ -392,7 +393,7 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     let (je, with, without, ret) = (START, START + 2, START + 3, START + 9);
     let states = [(je, 0), (with, 0), (with, 0), (without, STATE_PASSED), (without, 0), (without, 0), (ret, 0)];
     assert_eq!(walk(&e).iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), states);
-    assert_eq!(e.marks.iter().map(|m| m.0).collect::<Vec<_>>(), [0, 2, 3, 9]);
+    assert_eq!((0..10).filter(|&m| e.marks.entry(m).is_some()).collect::<Vec<_>>(), [0, 2, 3, 9]);
 }
 
 #[test]
@@ -447,7 +448,7 @@ fn translated_calls_use_a_register_that_nobody_reads() {
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     let lines = text(&e.code);
     assert!(lines[0].ends_with(",%r11") && lines[1] == "mov %r11,%gs:0x30" && lines[2].starts_with("lea ") && lines[3..6] == ["push %r11", "jmpq *%gs:0x50", "callq *%gs:0x60"], "{lines:?}");
-    assert_eq!(e.fixups[0], Fixup { at: 3, end: 7, kind: FixupKind::Original(0x1016) });
+    assert_eq!(e.fixups.iter().next().unwrap(), Fixup { at: 3, end: 7, kind: FixupKind::Original(0x1016) });
     // call *(%rax) with rbx free
     let (f, bytes) = function(&[&[0xff, 0x10]], RegSet(1 << 3));
     assert_eq!(text(&emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap().code)[..2], ["mov (%rax),%rbx", "mov %rbx,%gs:0x30"]);
@@ -492,7 +493,7 @@ fn translated_indirect_transfers_hand_their_target_over() {
     // call *0x10(%rip)
     let (f, bytes) = function(&[&[0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
-    assert_eq!(e.fixups[0], Fixup { at: 12, end: 16, kind: FixupKind::Original(0x1016) });
+    assert_eq!(e.fixups.iter().next().unwrap(), Fixup { at: 12, end: 16, kind: FixupKind::Original(0x1016) });
     // ret 8 is left alone.
     let (f, bytes) = function(&[&[0xc2, 8, 0]], RegSet::EMPTY);
     assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(), EmitError::Encoding);

@@ -1,0 +1,170 @@
+//! What is kept of each emitted function until the layout is known, in few bytes: a large program has millions of instructions, and memory that
+//! nobody has used yet is dear.
+
+use super::{Fixup, FixupKind};
+
+/// Where the original's instructions are in the clone.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    offsets: Offsets,
+    /// `(number, offset in the clone)` of the instructions whose code begins before their mark.
+    begins: Vec<(u32, u32)>,
+}
+
+/// `[offset in the original, offset in the clone]`; both columns ascend.
+#[derive(Clone, Debug)]
+enum Offsets {
+    /// Nearly all functions.
+    Short(Vec<[u16; 2]>),
+    Long(Vec<[u32; 2]>),
+}
+
+impl Marks {
+    /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control from outside of the
+    /// function enters. `begins`: `(number of the instruction, offset in the clone)` where code that leads into an instruction's block, and so
+    /// belongs to the instruction, begins earlier; ascending.
+    pub fn new(marks: &[(u32, u32)], mut begins: Vec<(u32, u32)>) -> Marks {
+        begins.shrink_to_fit();
+        let short = |&(original, clone): &(u32, u32)| Some([u16::try_from(original).ok()?, u16::try_from(clone).ok()?]);
+        let is_short = marks.last().is_none_or(|last| short(last).is_some());
+        let offsets = match is_short.then(|| marks.iter().map(short).collect::<Option<Vec<_>>>()).flatten() {
+            Some(short) => Offsets::Short(short),
+            None => Offsets::Long(marks.iter().map(|m| [m.0, m.1]).collect()),
+        };
+        Marks { offsets, begins }
+    }
+
+    /// Offset in the clone at which control enters the instruction at this offset in the original.
+    pub fn entry(&self, original: u32) -> Option<u32> {
+        match &self.offsets {
+            Offsets::Short(marks) => marks.binary_search_by_key(&original, |m| m[0].into()).ok().map(|n| marks[n][1].into()),
+            Offsets::Long(marks) => marks.binary_search_by_key(&original, |m| m[0]).ok().map(|n| marks[n][1]),
+        }
+    }
+
+    /// Offset in the clone where what belongs to the first instruction at or behind this offset in the original begins.
+    pub fn begin_from(&self, original: u64) -> Option<u32> {
+        let (next, mark) = match &self.offsets {
+            Offsets::Short(marks) => {
+                let next = marks.partition_point(|m| u64::from(m[0]) < original);
+                (next, marks.get(next)?[1].into())
+            }
+            Offsets::Long(marks) => {
+                let next = marks.partition_point(|m| u64::from(m[0]) < original);
+                (next, marks.get(next)?[1])
+            }
+        };
+        Some(self.begins.binary_search_by_key(&next, |b| b.0 as usize).map_or(mark, |n| self.begins[n].1))
+    }
+}
+
+/// The fields of a clone that depend on the layout.
+#[derive(Clone, Debug, Default)]
+pub struct Fixups {
+    packed: Vec<Packed>,
+    /// Places of record ids: of record 0, 1, … of the function.
+    ids: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packed {
+    value: u64,
+    at: u32,
+    /// Bytes from the field's end to the instruction's.
+    behind: u8,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Original,
+    Code,
+    Call,
+    Table,
+    RecordId,
+}
+
+impl Packed {
+    fn open(self) -> Fixup {
+        let (low, high) = (self.value as u32, (self.value >> 32) as u32);
+        let kind = match self.form {
+            Form::Original => FixupKind::Original(self.value),
+            Form::Code => FixupKind::Code(self.value),
+            Form::Call => FixupKind::Call(self.value),
+            Form::Table => FixupKind::Table { table: low, disp: high as i32 },
+            Form::RecordId => FixupKind::RecordId(low),
+        };
+        Fixup { at: self.at, end: self.at + 4 + u32::from(self.behind), kind }
+    }
+}
+
+impl FromIterator<Fixup> for Fixups {
+    fn from_iter<T: IntoIterator<Item = Fixup>>(all: T) -> Fixups {
+        let mut fixups = Fixups::default();
+        for f in all {
+            // Instructions have 15 bytes at most.
+            let behind = f.end.wrapping_sub(f.at + 4) as u8;
+            let (value, form) = match f.kind {
+                FixupKind::RecordId(number) if number as usize == fixups.ids.len() && behind == 0 => {
+                    fixups.ids.push(f.at);
+                    continue;
+                }
+                FixupKind::RecordId(number) => (number.into(), Form::RecordId),
+                FixupKind::Original(target) => (target, Form::Original),
+                FixupKind::Code(target) => (target, Form::Code),
+                FixupKind::Call(target) => (target, Form::Call),
+                FixupKind::Table { table, disp } => (u64::from(table) | u64::from(disp as u32) << 32, Form::Table),
+            };
+            fixups.packed.push(Packed { value, at: f.at, behind, form });
+        }
+        fixups.packed.shrink_to_fit();
+        fixups.ids.shrink_to_fit();
+        fixups
+    }
+}
+
+impl Fixups {
+    /// All but record ids in the order of their places, then those.
+    pub fn iter(&self) -> impl Iterator<Item = Fixup> {
+        let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
+        self.packed.iter().map(|p| p.open()).chain(self.ids.iter().zip(0..).map(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_the_same_short_and_long() {
+        for far in [0, 0x1_0000] {
+            let all = [(0, 0), (3, 9), (5, 11), (0x200 + far, 0x300 + far)];
+            let marks = Marks::new(&all, vec![(1, 7)]);
+            assert_eq!(all.map(|m| marks.entry(m.0)), all.map(|m| Some(m.1)));
+            assert_eq!((marks.entry(1), marks.entry(0x201 + far)), (None, None));
+            let from = |at| marks.begin_from(at);
+            assert_eq!([from(0), from(1), from(3), from(4), from(6)], [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]);
+            assert_eq!(from(u64::from(0x201 + far)), None);
+            assert_eq!(from(u64::MAX), None);
+        }
+    }
+
+    #[test]
+    fn fixups_come_back_as_they_were() {
+        let fixup = |at, behind, kind| Fixup { at, end: at + 4 + behind, kind };
+        let others = [
+            fixup(1, 0, FixupKind::Original(u64::MAX - 5)),
+            fixup(8, 4, FixupKind::Original(0x1234_5678_9abc)),
+            fixup(20, 0, FixupKind::Code(0x40_1000)),
+            fixup(30, 0, FixupKind::Call(0x40_2000)),
+            fixup(40, 1, FixupKind::Table { table: 7, disp: -8 }),
+            fixup(60, 0, FixupKind::RecordId(5)),
+        ];
+        let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1))];
+        let mut all = [&others[..], &ids[..]].concat();
+        all.sort_by_key(|f| f.at);
+        let fixups: Fixups = all.into_iter().collect();
+        assert_eq!(fixups.iter().collect::<Vec<_>>(), [&others[..], &ids[..]].concat());
+        assert_eq!((size_of::<Packed>(), fixups.ids.len()), (16, 2));
+    }
+}
