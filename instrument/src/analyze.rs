@@ -10,7 +10,7 @@ use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
-use crate::operands::{Accesses, accesses};
+use crate::operands::{Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::stay::{self, Stays, View};
@@ -45,7 +45,11 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
     let mut factory = InstructionInfoFactory::new();
-    let (mut graph, mut found) = recover(input, &body.insns, &info.range, &entries, &info.words, &mut factory);
+    let again = info.course.as_ref().and_then(|c| recover_again(c, &body.insns, &info.range, &entries, &info.words, &mut factory));
+    let (mut graph, mut found) = again.unwrap_or_else(|| {
+        let all = recover(input, &body.insns, &info.range, &entries, &info.words, &mut factory);
+        (all.graph, all.found)
+    });
     drop(body);
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
@@ -57,16 +61,21 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if unselected && hooks.is_empty() {
         return Err(LeftReason::NotSelected);
     }
-    // Asking for an instruction's facts is dear, so that it is done once for both.
-    let (mut uses, mut reached) = (Vec::with_capacity(graph.insns.len()), Vec::with_capacity(graph.insns.len()));
+    // Asking for an instruction's facts is dear, so that it is done once for all.
+    let n = graph.insns.len();
+    let (mut all_uses, mut uses, mut reached, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
     for insn in &graph.insns {
         let info = registers(&mut factory, &insn.inst);
-        uses.push(reg_use(info).without_idle_read(&insn.inst));
-        reached.push(accesses(&insn.inst, info));
+        let all = reg_use(info);
+        all_uses.push(all);
+        uses.push(all.without_idle_read(&insn.inst));
+        let list = accesses(&insn.inst, info);
+        own.push(list.iter().next().and_then(|_| own_destination(&insn.inst, info)));
+        reached.push(list);
     }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
-    live.mark(input, &mut graph, &uses);
+    live.mark(&mut graph);
     consumed::mark(&mut graph, &uses);
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = reached;
@@ -84,7 +93,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     } else {
         Stays::default()
     };
-    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &mut factory, |insn, n, access| flow.classify(&graph, insn, n, access));
+    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &own, |insn, n, access| flow.classify(&graph, insn, n, access));
     if unselected {
         plan = crate::plan::Plan::default();
     }
@@ -94,6 +103,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         hooks,
         tables,
         insns: graph.insns,
+        uses: all_uses,
         blocks: graph.blocks,
         blind,
         landings,
@@ -109,6 +119,46 @@ fn table(t: &Found) -> JumpTable {
     JumpTable { load: InsnId(t.load as u32), jump: InsnId(t.jump as u32), table: t.table, form: t.form, targets: t.targets.clone() }
 }
 
+/// Graph and jump tables of a function.
+pub struct Recovery {
+    /// The graph.
+    pub graph: Graph,
+    /// Its jump tables.
+    pub found: Vec<Found>,
+    /// What says so to [`recover_again`].
+    pub course: Option<Course>,
+}
+
+/// How a function's jump tables were found.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Number of instructions.
+    insns: usize,
+    found: Vec<Found>,
+    jumps: Vec<KnownJump>,
+    /// Per round: the tables whose bounds were certain.
+    spans: Vec<Vec<Range<u64>>>,
+}
+
+/// The same as [`recover`], which was asked before when nothing but landing pads was known of what enters the function: looking for tables takes
+/// longest of all. `None` if what is known now would have changed its course.
+pub fn recover_again(
+    course: &Course,
+    insns: &[Insn],
+    range: &Range<u64>,
+    entries: &Entries,
+    words: &[(u64, u64)],
+    factory: &mut InstructionInfoFactory,
+) -> Option<(Graph, Vec<Found>)> {
+    let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| spans.iter().any(|s| s.contains(&w.0)));
+    let same = course.insns == insns.len() && entries.called.is_empty() && entries.outside.is_empty() && entries.suspected.is_empty();
+    if !same || !course.spans.iter().all(explained) {
+        return None;
+    }
+    let graph = Graph::build(insns, range, entries, &course.jumps);
+    (!is_blind(&graph, |t| t.certain, &course.found, !words.is_empty(), factory)).then(|| (graph, course.found.clone()))
+}
+
 /// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
 /// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable.
 pub fn recover(
@@ -118,7 +168,7 @@ pub fn recover(
     entries: &Entries,
     words: &[(u64, u64)],
     factory: &mut InstructionInfoFactory,
-) -> (Graph, Vec<Found>) {
+) -> Recovery {
     let with_words = |explained: &dyn Fn(u64) -> bool| {
         let mut e = entries.clone();
         e.suspected.extend(words.iter().filter(|w| !explained(w.0)).map(|w| w.1));
@@ -127,22 +177,25 @@ pub fn recover(
         e
     };
     if !insns.iter().any(is_indirect_jump) {
-        return (Graph::build(insns, range, &with_words(&|_| false), &[]), Vec::new());
+        return Recovery { graph: Graph::build(insns, range, &with_words(&|_| false), &[]), found: Vec::new(), course: None };
     }
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
+        let mut course = Vec::new();
         for _ in 0..ROUNDS {
             let graph = Graph::build(insns, range, &current, &jumps);
             let found = tables::find(&graph, range, input, factory, hopeful);
             let new_jumps = known_jumps(&graph, range, &found);
             let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
             let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
+            course.push(spans);
             if new.suspected == current.suspected && new_jumps == jumps {
                 // A way that nothing reaches is none only if no jump leads who knows where.
                 if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
                     break;
                 }
-                return (graph, found);
+                let course = hopeful.then(|| Course { insns: insns.len(), found: found.clone(), jumps, spans: course });
+                return Recovery { graph, found, course };
             }
             (jumps, current) = (new_jumps, new);
         }
@@ -153,7 +206,7 @@ pub fn recover(
     let mut found = tables::find(&graph, range, input, factory, false);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
-    (Graph::build(insns, range, &all, &jumps), found)
+    Recovery { graph: Graph::build(insns, range, &all, &jumps), found, course: None }
 }
 
 fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
@@ -252,7 +305,36 @@ fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::functions::SegmentBytes;
     use iced_x86::{Decoder, DecoderOptions};
+
+    #[test]
+    fn tables_are_found_again_only_if_nothing_new_enters() {
+        // cmp edi, 1; ja 1018; mov eax, edi; jmp [2000 + rax*8]; ret; ret; ret. Three words, one too many for the table.
+        let code = [0x83, 0xff, 0x01, 0x77, 0x0b, 0x89, 0xf8, 0xff, 0x24, 0xc5, 0x00, 0x20, 0, 0, 0xc3, 0xc3, 0xc3];
+        let range = 0x1000..0x1000 + code.len() as u64;
+        let words: Vec<(u64, u64)> = vec![(0x2000, 0x100e), (0x2008, 0x100f), (0x2010, 0x1010)];
+        let table: Vec<u8> = words.iter().flat_map(|w| w.1.to_le_bytes()).collect();
+        let segment = |vaddr, bytes, executable| SegmentBytes { vaddr, bytes, writable: false, executable };
+        let input = Input { segments: vec![segment(0x1000, &code[..], true), segment(0x2000, &table[..], false)], exec_ranges: vec![range.clone()], ..Input::default() };
+        let insns = decode(&code, 0x1000, &[]).unwrap().insns;
+        let mut factory = InstructionInfoFactory::new();
+        let bare = Entries::default();
+        let course = recover(&input, &insns, &range, &bare, &[], &mut factory).course.expect("the table has a bound");
+        let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
+        assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
+        let shape = |graph: &Graph| graph.blocks.iter().map(|b| (graph.insns[b.insns.start as usize].ip, b.succs.clone(), b.external_entry)).collect::<Vec<_>>();
+        let entered = Entries { suspected: vec![0x1005], ..Entries::default() };
+        for (entries, words, same) in [(&bare, &words[..0], true), (&bare, &words[..2], true), (&bare, &words[..], false), (&entered, &words[..2], false)] {
+            let whole = recover(&input, &insns, &range, entries, words, &mut factory);
+            let again = recover_again(&course, &insns, &range, entries, words, &mut factory);
+            assert_eq!(again.is_some(), same, "{} words", words.len());
+            if let Some((graph, found)) = again {
+                assert_eq!((shape(&graph), targets(&found)), (shape(&whole.graph), targets(&whole.found)));
+            }
+        }
+        assert!(recover_again(&course, &insns[1..], &range, &bare, &[], &mut factory).is_none(), "other instructions");
+    }
 
     #[test]
     fn a_call_for_the_return_address_is_seen() {

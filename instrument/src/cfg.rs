@@ -5,7 +5,7 @@
 //! reaches is dropped.
 
 use crate::disasm::{Places, direct_target, ends_flow, is_padding, jump_target};
-use crate::ir::{Block, BlockId, Insn};
+use crate::ir::{Block, BlockId, BlockIds, Insn};
 use iced_x86::FlowControl;
 use std::ops::Range;
 
@@ -130,7 +130,7 @@ impl Graph {
             }
             if !open || leader[i] {
                 let at = self.insns.len() as u32;
-                self.blocks.push(Block { insns: at..at, succs: Vec::new(), preds: Vec::new(), external_entry: external[i] });
+                self.blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: external[i] });
             }
             self.insns.push(insn.clone());
             if let Some(block) = self.blocks.last_mut() {
@@ -147,7 +147,7 @@ impl Graph {
                 {
                     // Opened here, filled by the next instruction.
                     let at = self.insns.len() as u32;
-                    self.blocks.push(Block { insns: at..at, succs: Vec::new(), preds: Vec::new(), external_entry: false });
+                    self.blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: false });
                 }
             }
         }
@@ -158,7 +158,7 @@ impl Graph {
         for b in 0..self.blocks.len() {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
             let (end, follows) = (last.next(), !ends_flow(&last.inst));
-            let mut succs = Vec::with_capacity(2);
+            let mut succs = BlockIds::new();
             let mut exit = Exit::default();
             match last.inst.flow_control() {
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
@@ -197,7 +197,7 @@ impl Graph {
         }
     }
 
-    fn add_pads(&mut self, b: usize, entries: &Entries, succs: &mut Vec<BlockId>) {
+    fn add_pads(&mut self, b: usize, entries: &Entries, succs: &mut BlockIds) {
         if entries.pads.is_empty() {
             return;
         }

@@ -75,7 +75,7 @@ mod tests {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
-        crate::liveness::solve(&input, &g, &uses, true).mark(&input, &mut g, &uses);
+        crate::liveness::solve(&input, &g, &uses, true).mark(&mut g);
         mark(&mut g, &uses);
         g.insns.iter().map(|i| i.own.0).collect()
     }

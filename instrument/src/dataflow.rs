@@ -366,7 +366,8 @@ impl Walk<'_, '_> {
 
     fn instruction(&mut self, i: usize, insn: &Insn, u: &RegUse) {
         let inst = &insn.inst;
-        let list = self.accesses[i];
+        let accesses = self.accesses;
+        let list = &accesses[i];
         for (n, access) in list.iter().enumerate() {
             self.flow.addresses[i][n.min(1)] = match &access.form {
                 Form::Plain(place) => self.address(place),
@@ -378,7 +379,7 @@ impl Walk<'_, '_> {
             return self.call(inst);
         }
         if inst.is_string_instruction() {
-            return self.string(inst, &list, u);
+            return self.string(inst, list, u);
         }
         let result = self.result(i, inst, u);
         // Stores come last: operands are read before.

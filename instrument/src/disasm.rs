@@ -52,25 +52,34 @@ pub fn index_of(insns: &[Insn], ip: u64) -> Option<usize> {
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     base: u64,
-    /// Per byte: the number plus one, or 0.
-    numbers: Vec<u32>,
+    /// Per 64 bytes: a bit for each numbered address, and how many there are before.
+    words: Vec<(u64, u32)>,
 }
 
 impl Places {
     /// Numbers addresses as they come; they ascend.
-    pub fn of(addresses: impl Iterator<Item = u64> + Clone) -> Places {
-        let mut bounds = addresses.clone();
-        let Some(base) = bounds.next() else { return Places::default() };
-        let last = bounds.last().unwrap_or(base);
-        let mut numbers = vec![0; (last - base) as usize + 1];
-        addresses.zip(1..).for_each(|(at, number)| numbers[(at - base) as usize] = number);
-        Places { base, numbers }
+    pub fn of(addresses: impl Iterator<Item = u64>) -> Places {
+        let mut addresses = addresses.peekable();
+        let Some(&base) = addresses.peek() else { return Places::default() };
+        let (mut words, mut word) = (Vec::with_capacity(addresses.size_hint().0 / 12 + 1), (0, 0));
+        for (at, number) in addresses.zip(0..) {
+            let offset = at - base;
+            while words.len() as u64 != offset / 64 {
+                words.push(word);
+                word = (0, number);
+            }
+            word.0 |= 1 << (offset % 64);
+        }
+        words.push(word);
+        Places { base, words }
     }
 
     /// The number of an address.
     pub fn get(&self, at: u64) -> Option<usize> {
-        let number = *self.numbers.get(usize::try_from(at.checked_sub(self.base)?).ok()?)?;
-        (number as usize).checked_sub(1)
+        let offset = at.checked_sub(self.base)?;
+        let &(bits, before) = self.words.get(usize::try_from(offset / 64).ok()?)?;
+        let bit = 1 << (offset % 64);
+        (bits & bit != 0).then(|| before as usize + (bits & (bit - 1)).count_ones() as usize)
     }
 }
 
@@ -157,7 +166,7 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
 
 /// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are filler.
 pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
-    let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 4 + 1);
+    let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 3 + 1);
     let mut decoder = Decoder::with_ip(64, bytes, base, DecoderOptions::NONE);
     while decoder.can_decode() {
         let at = decoder.position();
@@ -344,6 +353,17 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_have_numbers_in_their_order() {
+        let all = [0x1003u64, 0x1004, 0x1042, 0x1043, 0x1044, 0x1200, 0x123f, 0x1243];
+        let places = Places::of(all.into_iter());
+        for at in 0x0ff0..0x1300 {
+            assert_eq!(places.get(at), all.iter().position(|&a| a == at), "{at:#x}");
+        }
+        assert_eq!(places.get(u64::MAX), None);
+        assert_eq!(Places::of(std::iter::empty()).get(0), None);
+    }
 
     fn ips(body: &Body) -> Vec<u64> {
         body.insns.iter().map(|i| i.ip).collect()

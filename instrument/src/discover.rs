@@ -1,6 +1,6 @@
 //! Pass 1: the functions of a program, and every address inside one that something outside of its own control flow may reach.
 
-use crate::analyze::recover;
+use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
 use crate::disasm::{Body, decode, direct_target, jump_target};
 use crate::freestanding;
@@ -25,11 +25,12 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     let mut order: Vec<usize> = (0..functions.len()).collect();
     order.sort_by_key(|&i| functions[i].range.start);
-    let mut program = Program::default();
+    let mut program = Program { functions: Vec::with_capacity(functions.len()), uses_gs: None };
     for (n, &i) in order.iter().enumerate() {
         let mut f = std::mem::replace(&mut functions[i], blank(0..0));
         f.id = FunctionId(n as u32);
         f.left = f.left.or(scans[i].left);
+        f.course = scans[i].course.take();
         program.functions.push(f);
     }
     name(input, &mut program);
@@ -62,6 +63,7 @@ fn blank(range: Range<u64>) -> FunctionInfo {
         called: Vec::new(),
         taken: Vec::new(),
         words: Vec::new(),
+        course: None,
     }
 }
 
@@ -180,6 +182,7 @@ struct Scan {
     /// Outside of the function, behind tables of unknown length.
     strays: Vec<u64>,
     gs: Option<u64>,
+    course: Option<Box<Course>>,
 }
 
 impl Scan {
@@ -267,8 +270,9 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
 fn outside_tables(input: &Input, f: &FunctionInfo, body: &Body, scan: &mut Scan) {
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
-    let (_, found) = recover(input, &body.insns, &f.range, &entries, &[], &mut factory);
-    for table in found {
+    let all = recover(input, &body.insns, &f.range, &entries, &[], &mut factory);
+    scan.course = all.course.map(Box::new);
+    for table in all.found {
         scan.taken.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
         scan.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
     }
@@ -349,14 +353,11 @@ fn words(input: &Input, program: &mut Program) {
         let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
         for segment in &input.segments {
             let skip = (segment.vaddr.wrapping_neg() & 7) as usize;
-            for (i, chunk) in segment.bytes.get(skip..).unwrap_or(&[]).chunks_exact(8).enumerate() {
-                let mut word = [0; 8];
-                word.copy_from_slice(chunk);
-                let value = u64::from_le_bytes(word);
-                if value >= low && value < high {
-                    found.push((segment.vaddr + skip as u64 + i as u64 * 8, value));
-                }
-            }
+            let words = segment.bytes.get(skip..).unwrap_or(&[]).par_chunks_exact(8).with_min_len(1 << 12).enumerate();
+            found.par_extend(words.filter_map(|(i, chunk)| {
+                let value = u64::from_le_bytes(chunk.try_into().ok()?);
+                (value >= low && value < high).then_some((segment.vaddr + skip as u64 + i as u64 * 8, value))
+            }));
         }
     }
     for (at, target) in found {

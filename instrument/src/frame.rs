@@ -68,6 +68,9 @@ impl Stack {
 
     /// After the instruction.
     pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
+        if !u.clobber.contains(RSP) && !u.clobber.contains(RBP) {
+            return;
+        }
         let inst = &insn.inst;
         let target = if inst.op0_kind() == OpKind::Register { gpr64(inst.op0_register()) } else { None };
         let before = *self;

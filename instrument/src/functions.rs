@@ -6,6 +6,7 @@
 //!
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
+use crate::analyze::Course;
 use crate::ir::{FunctionId, UnwindRange};
 use std::fmt;
 use std::ops::Range;
@@ -198,6 +199,8 @@ pub struct FunctionInfo {
     pub taken: Vec<u64>,
     /// `(address of the word, code address strictly inside)`: data words that look like a pointer here.
     pub words: Vec<(u64, u64)>,
+    /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
+    pub course: Option<Box<Course>>,
 }
 
 /// All functions.

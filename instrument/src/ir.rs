@@ -5,6 +5,7 @@
 //! semantics beyond what is written here.
 
 use iced_x86::Instruction;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Index into [`Function::insns`].
@@ -47,7 +48,12 @@ impl RegSet {
     }
     /// Members, lowest number first.
     pub fn iter(self) -> impl Iterator<Item = Gpr> {
-        (0..16u8).map(Gpr).filter(move |&r| self.contains(r))
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let lowest = (left != 0).then(|| Gpr(left.trailing_zeros() as u8));
+            left &= left.wrapping_sub(1);
+            lowest
+        })
     }
 }
 
@@ -87,15 +93,18 @@ impl Insn {
     }
 }
 
+/// Blocks. Most have few neighbours, which then take no memory of their own.
+pub type BlockIds = SmallVec<[BlockId; 4]>;
+
 /// A basic block: instructions that follow each other in memory. Control may enter only at the first.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// Its instructions.
     pub insns: Range<u32>,
     /// Blocks of this function that may follow (fall-through, branch, jump table, landing pads of its calls).
-    pub succs: Vec<BlockId>,
+    pub succs: BlockIds,
     /// Blocks of this function that may precede.
-    pub preds: Vec<BlockId>,
+    pub preds: BlockIds,
     /// Entered from outside the function, by a table that was not understood, or by the unwinder.
     pub external_entry: bool,
 }
@@ -231,6 +240,8 @@ pub struct Function {
     pub range: Range<u64>,
     /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
     pub insns: Vec<Insn>,
+    /// What each instruction does to registers.
+    pub uses: Vec<crate::regs::RegUse>,
     /// Blocks, sorted by address; each instruction is in exactly one.
     pub blocks: Vec<Block>,
     /// System calls that get hooks.

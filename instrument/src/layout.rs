@@ -203,11 +203,9 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     for (&(target, call), &at) in &resolver.thunks {
         segment.put(at, &emit::thunk(at, target, call).ok_or_else(out_of_reach)?);
     }
-    for (clone, places) in parts.clones.iter().zip(&tables) {
-        for (table, &place) in clone.tables.iter().zip(places) {
-            segment.put(place, &table_bytes(table, &resolver)?);
-        }
-    }
+    let bytes = parts.clones.par_iter().zip(&tables).flat_map_iter(|(clone, places)| clone.tables.iter().zip(places));
+    let bytes: Vec<(u64, Vec<u8>)> = bytes.map(|(table, &place)| Ok((place, table_bytes(table, &resolver)?))).collect::<Result<_, Refusal>>()?;
+    bytes.iter().for_each(|(place, bytes)| segment.put(*place, bytes));
     fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at)?;
     if parts.enters_runtime {
         segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));

@@ -30,6 +30,8 @@ pub struct Liveness {
     /// Registers that may be offered where they are dead.
     pub allowed: RegSet,
     at_return: RegSet,
+    /// Per instruction: what it reads and what it overwrites for certain.
+    effects: Vec<(u16, u16)>,
 }
 
 /// What the instruction reads for the purpose of liveness.
@@ -88,17 +90,17 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
     let at_return = RegSet(ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0));
     let allowed = if trusted { RegSet((own | CALLEE_SAVED.0 & written & saved) & !RegSet::EMPTY.with(RSP).with(RBP).0) } else { RegSet::EMPTY };
 
+    let effects: Vec<(u16, u16)> = graph.insns.iter().zip(uses).map(|(insn, u)| (reads(input, insn, u).0, kills(input, insn, u))).collect();
     let mut gen_kill: Vec<(u16, u16)> = Vec::with_capacity(graph.blocks.len());
     for block in &graph.blocks {
         let (mut read, mut kill) = (0u16, 0u16);
-        for i in (block.insns.start as usize..block.insns.end as usize).rev() {
-            let (r, k) = (reads(input, &graph.insns[i], &uses[i]).0, kills(input, &graph.insns[i], &uses[i]));
+        for &(r, k) in effects[block.insns.start as usize..block.insns.end as usize].iter().rev() {
             read = read & !k | r;
             kill |= k;
         }
         gen_kill.push((read, kill));
     }
-    let mut live = Liveness { live_in: Vec::new(), allowed, at_return };
+    let mut live = Liveness { live_in: Vec::new(), allowed, at_return, effects };
     live.live_in = backward(graph, &gen_kill, |b, live_in| RegSet(live.out(graph, b, live_in).0), |b, live_in| pads(graph, b, live_in));
     live
 }
@@ -180,13 +182,14 @@ impl Liveness {
     }
 
     /// Writes [`Insn::dead`] of every instruction.
-    pub fn mark(&self, input: &Input, graph: &mut Graph, uses: &[RegUse]) {
+    pub fn mark(&self, graph: &mut Graph) {
         for b in 0..graph.blocks.len() {
             let pads = pads(graph, b, &self.live_in);
             let mut live = self.live_out(graph, b).0;
             let range = graph.blocks[b].insns.clone();
             for i in (range.start as usize..range.end as usize).rev() {
-                live = live & !kills(input, &graph.insns[i], &uses[i]) | reads(input, &graph.insns[i], &uses[i]).0 | pads.0;
+                let (read, kill) = self.effects[i];
+                live = live & !kill | read | pads.0;
                 graph.insns[i].dead = RegSet(self.allowed.0 & !live);
             }
         }
@@ -216,7 +219,7 @@ mod tests {
         let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        solve(input, &g, &uses, trusted).mark(input, &mut g, &uses);
+        solve(input, &g, &uses, trusted).mark(&mut g);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 

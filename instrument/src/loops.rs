@@ -197,7 +197,7 @@ mod tests {
     fn graph(edges: &[(u32, u32)], roots: &[u32], n: usize) -> Graph {
         let mut g = Graph::default();
         for b in 0..n as u32 {
-            g.blocks.push(Block { insns: b..b + 1, succs: vec![], preds: vec![], external_entry: false });
+            g.blocks.push(Block { insns: b..b + 1, succs: Default::default(), preds: Default::default(), external_entry: false });
             g.roots.push(roots.contains(&b));
         }
         for &(a, b) in edges {

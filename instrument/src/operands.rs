@@ -115,11 +115,14 @@ impl Accesses {
 /// Lists the explicit accesses of an instruction.
 pub fn accesses(inst: &Instruction, info: &InstructionInfo) -> Accesses {
     let mut list = Accesses::default();
-    if is_hint(inst.mnemonic()) {
+    if !inst.op_kinds().any(is_memory) || is_hint(inst.mnemonic()) {
         return list;
     }
     for op in 0..inst.op_count() {
         let kind = inst.op_kind(op);
+        if !is_memory(kind) {
+            continue;
+        }
         let (read, write) = match info.op_access(op) {
             OpAccess::Read | OpAccess::CondRead => (true, false),
             OpAccess::Write | OpAccess::CondWrite => (false, true),
@@ -145,6 +148,16 @@ pub fn accesses(inst: &Instruction, info: &InstructionInfo) -> Accesses {
         list.list = [Some(second), Some(first)];
     }
     list
+}
+
+fn is_memory(kind: OpKind) -> bool {
+    use OpKind::{
+        Memory, MemoryESDI, MemoryESEDI, MemoryESRDI, MemorySegDI, MemorySegEDI, MemorySegESI, MemorySegRDI, MemorySegRSI, MemorySegSI,
+    };
+    matches!(
+        kind,
+        Memory | MemorySegSI | MemorySegESI | MemorySegRSI | MemorySegDI | MemorySegEDI | MemorySegRDI | MemoryESDI | MemoryESEDI | MemoryESRDI
+    )
 }
 
 /// Touches no data: prefetches, cache line control, monitors.

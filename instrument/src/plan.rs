@@ -9,10 +9,10 @@
 use crate::cfg::Graph;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
-use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string, own_destination};
-use crate::regs::{RAX, RBX, RSP, RegUse, gpr64, registers};
+use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
+use crate::regs::{RAX, RBX, RDI, RSI, RSP, RegUse, gpr64};
 use crate::stay::Stays;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
@@ -39,14 +39,14 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 8;
 
-/// Plans a function. `classify` gives the class of an instruction's access by its number in [`accesses`].
+/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an instruction's access by its number in [`accesses`].
 pub fn plan(
     graph: &Graph,
     uses: &[RegUse],
     accesses: &[Accesses],
     options: &Options,
     stays: &Stays,
-    factory: &mut InstructionInfoFactory,
+    own: &[Option<Gpr>],
     mut classify: impl FnMut(usize, usize, &Access) -> Class,
 ) -> Plan {
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
@@ -67,8 +67,7 @@ pub fn plan(
                 if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
                     builder.close(&mut plan.regions);
                 }
-                let own = own_destination(&insn.inst, registers(factory, &insn.inst));
-                builder.instruction(InsnId(i as u32), insn, &uses[i], own, list, &mut plan.gathers, |n, a| classify(i, n, a));
+                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(i, n, a));
             }
             if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
                 builder.close(&mut plan.regions);
@@ -191,42 +190,43 @@ impl<'a> Builder<'a> {
 
     /// What the instruction does to the values.
     fn advance(&mut self, inst: &Instruction, u: &RegUse) {
-        let before = self.values;
         let target = gpr64(inst.op0_register());
+        // Old values of what may be read; a copy of all would take longer than the rest.
+        let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
+        let source = match inst.mnemonic() {
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => gpr64(inst.op1_register()),
+            Mnemonic::Lea if inst.memory_index() == Register::None => gpr64(inst.memory_base()),
+            _ => target,
+        };
+        let source = source.map(|r| self.value(r));
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
-        let stack = inst.stack_pointer_increment();
         if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq)
             && target != Some(RSP)
         {
-            let old = before[usize::from(RSP.0)];
-            self.values[usize::from(RSP.0)] = Known { delta: old.delta.wrapping_add(i64::from(stack)), ..old };
+            let delta = stack.delta.wrapping_add(i64::from(inst.stack_pointer_increment()));
+            self.values[usize::from(RSP.0)] = Known { delta, ..stack };
             return;
         }
         if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
-            self.step_pointers(inst, &before);
+            self.step_pointers(inst, pointers);
             return;
         }
         let Some(target) = target else { return };
-        if inst.op0_kind() != OpKind::Register {
-            return;
-        }
-        let old = before[usize::from(target.0)];
+        let Some(old) = source.filter(|_| inst.op0_kind() == OpKind::Register) else { return };
+        let plus = |c: i64| Some(Known { delta: old.delta.wrapping_add(c), ..old });
         let constant = |op: u32| {
             let is_imm = !matches!(inst.op_kind(op), OpKind::Register | OpKind::Memory);
             is_imm.then(|| inst.try_immediate(op).ok()).flatten().map(|c| c as i64)
         };
         let new = match inst.mnemonic() {
-            Mnemonic::Add if inst.op_count() == 2 => constant(1).map(|c| Known { delta: old.delta.wrapping_add(c), ..old }),
-            Mnemonic::Sub if inst.op_count() == 2 => constant(1).map(|c| Known { delta: old.delta.wrapping_sub(c), ..old }),
-            Mnemonic::Inc => Some(Known { delta: old.delta.wrapping_add(1), ..old }),
-            Mnemonic::Dec => Some(Known { delta: old.delta.wrapping_sub(1), ..old }),
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => gpr64(inst.op1_register()).map(|r| before[usize::from(r.0)]),
-            Mnemonic::Lea if inst.memory_index() == Register::None => gpr64(inst.memory_base()).map(|r| {
-                let base = before[usize::from(r.0)];
-                Known { delta: base.delta.wrapping_add(inst.memory_displacement64() as i64), ..base }
-            }),
+            Mnemonic::Add if inst.op_count() == 2 => constant(1).and_then(plus),
+            Mnemonic::Sub if inst.op_count() == 2 => constant(1).and_then(|c| plus(c.wrapping_neg())),
+            Mnemonic::Inc => plus(1),
+            Mnemonic::Dec => plus(-1),
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => Some(old),
+            Mnemonic::Lea if inst.memory_index() == Register::None => plus(inst.memory_displacement64() as i64),
             _ => None,
         };
         if let Some(new) = new {
@@ -234,15 +234,16 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn step_pointers(&mut self, inst: &Instruction, before: &[Known; 16]) {
+    /// After a string instruction without `rep`; the pointers' values before it.
+    fn step_pointers(&mut self, inst: &Instruction, [rsi, rdi]: [Known; 2]) {
         for op in 0..inst.op_count() {
-            let r = match inst.op_kind(op) {
-                OpKind::MemorySegRSI => 6,
-                OpKind::MemoryESRDI => 7,
+            let (r, before) = match inst.op_kind(op) {
+                OpKind::MemorySegRSI => (RSI, rsi),
+                OpKind::MemoryESRDI => (RDI, rdi),
                 _ => continue,
             };
             let size = inst.memory_size().size() as i64;
-            self.values[r] = Known { delta: before[r].delta.wrapping_add(size), ..before[r] };
+            self.values[usize::from(r.0)] = Known { delta: before.delta.wrapping_add(size), ..before };
         }
     }
 

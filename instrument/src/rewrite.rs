@@ -153,8 +153,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let readable: Vec<String> = program.functions.par_iter().map(|f| names::readable(&f.name)).collect();
     let mut entries = Vec::with_capacity(outcomes.len());
-    let mut clones = Vec::new();
-    let mut symbols = Vec::new();
+    let (mut clones, mut symbols) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
     for ((info, outcome), name) in program.functions.iter().zip(outcomes).zip(readable) {
         let mut entry = Entry { name, range: info.range.clone(), left: None, clone: None };
         match outcome {

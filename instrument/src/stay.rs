@@ -423,7 +423,7 @@ mod tests {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
-        crate::liveness::solve(&input, g, &uses, true).mark(&input, g, &uses);
+        crate::liveness::solve(&input, g, &uses, true).mark(g);
         let accesses: Vec<Accesses> = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
         let stays = find(&View { insns: &g.insns, blocks: &g.blocks, tables, uses: &uses, accesses: &accesses, stores: false });
         let of = (0..g.blocks.len()).map(|b| stays.at(stays.of(b))).collect();

@@ -1,7 +1,7 @@
 //! The walk over a function's instructions.
 
 use super::asm::{self, Mem};
-use super::probe::{self, Hold, Usage};
+use super::probe::{self, Hold};
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
@@ -10,7 +10,7 @@ use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
 use crate::operands::own_destination;
 use crate::stay::{Stays, cheapest};
-use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, STATE_PASSED};
 use mgz_annotations_schema::sidecar::PtWrite;
 
@@ -34,7 +34,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         translated,
         places: Places::of(function.insns.iter().map(|i| i.ip)),
         sink: Sink::new(function.insns.len() + function.blocks.len()),
-        usage: Usage::default(),
+                factory: InstructionInfoFactory::new(),
         stays: &function.stays,
         block: 0,
         starts: Vec::with_capacity(function.blocks.len()),
@@ -61,7 +61,8 @@ pub(super) struct Emitter<'a> {
     pub(super) fixed: bool,
     translated: bool,
     pub(super) sink: Sink,
-    usage: Usage,
+    /// iced's scratch space.
+    factory: InstructionInfoFactory,
     /// Where the cursor is in a register. A block's label is that of its first instruction; `insns.len() + block` is
     /// the label of the code before it that leads into or out of a stay.
     pub(super) stays: &'a Stays,
@@ -87,7 +88,7 @@ pub(super) struct Emitter<'a> {
     copy_at: Vec<super::relax::Pos>,
 }
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
     fn run(&mut self) -> Result<(), EmitError> {
         let function = self.function;
         let mut heads = loop_heads(function);
@@ -144,7 +145,7 @@ impl Emitter<'_> {
         self.places.get(ip).map(|i| InsnId(i as u32))
     }
 
-    pub(super) fn raw(&self, insn: &Insn) -> Result<&[u8], EmitError> {
+    pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
         let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
         self.bytes.get(start..start + insn.inst.len()).ok_or(EmitError::NoBytes)
     }
@@ -213,15 +214,15 @@ impl Emitter<'_> {
     }
 
     fn copy(&mut self, insn: &Insn) -> Result<(), EmitError> {
-        let raw = self.raw(insn)?.to_vec();
+        let raw = self.raw(insn)?;
         if !insn.inst.is_ip_rel_memory_operand() {
             self.sink.insn(insn.len, None, |out| {
-                out.extend_from_slice(&raw);
+                out.extend_from_slice(raw);
                 0
             });
             return Ok(());
         }
-        let field = asm::modrm_offset(&raw).ok_or(EmitError::Encoding)? + 1;
+        let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
         let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
         let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
         let target = insn.inst.ip_rel_memory_address();
@@ -231,7 +232,7 @@ impl Emitter<'_> {
         }
         self.sink.insn(insn.len, Some(FixupKind::Original(target)), |out| {
             let at = out.len() + field;
-            out.extend_from_slice(&raw);
+            out.extend_from_slice(raw);
             at
         });
         Ok(())
@@ -296,8 +297,8 @@ impl Emitter<'_> {
         if self.moved {
             return self.moved_load(insn, Some(table));
         }
-        let raw = self.raw(insn)?.to_vec();
-        let at = asm::modrm_offset(&raw).ok_or(EmitError::Encoding)?;
+        let raw = self.raw(insn)?;
+        let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
         let modrm = raw[at];
         let sib = if modrm & 7 == 4 { Some(*raw.get(at + 1).ok_or(EmitError::Encoding)?) } else { None };
         let head = at + 1 + usize::from(sib.is_some());
@@ -308,7 +309,7 @@ impl Emitter<'_> {
             (1, ..) => (modrm ^ 0xc0, 1),
             _ => (modrm, 4),
         };
-        let tail = raw.get(head + old_len..).ok_or(EmitError::Encoding)?.to_vec();
+        let tail = raw.get(head + old_len..).ok_or(EmitError::Encoding)?;
         if insn.inst.memory_base().is_gpr32() || insn.inst.memory_index().is_gpr32() {
             return Err(EmitError::Encoding);
         }
@@ -322,7 +323,7 @@ impl Emitter<'_> {
             out.extend(sib);
             let field = out.len();
             out.extend_from_slice(&[0; 4]);
-            out.extend_from_slice(&tail);
+            out.extend_from_slice(tail);
             field
         });
         Ok(())
@@ -330,10 +331,10 @@ impl Emitter<'_> {
 
     /// The load whose destination already holds the address: `op dst, [dst]`.
     fn moved_load(&mut self, insn: &Insn, table: Option<u32>) -> Result<(), EmitError> {
-        let dst = own_destination(&insn.inst, registers(&mut self.usage.factory, &insn.inst)).ok_or(EmitError::Record)?;
-        let raw = self.raw(insn)?.to_vec();
-        let at = asm::modrm_offset(&raw).ok_or(EmitError::Encoding)?;
-        let tail = raw.get(asm::operand_end(&raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
+        let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::Record)?;
+        let raw = self.raw(insn)?;
+        let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
+        let tail = raw.get(asm::operand_end(raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
         let head = moved_head(&raw[..at], dst).ok_or(EmitError::Encoding)?;
         if head.len() + 6 + tail.len() > 15 {
             return Err(EmitError::Encoding);
@@ -415,7 +416,7 @@ impl Emitter<'_> {
         let register = match cheapest(free) {
             Some(r) => r,
             None => {
-                let dst = own_destination(&insn.inst, registers(&mut self.usage.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
+                let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
                 self.moved = operand.mem.uses(dst);
                 if operand.mem.fs && self.moved {
                     return Err(EmitError::NoRegister);
@@ -488,7 +489,7 @@ impl Emitter<'_> {
             }
             self.holds = match self.stays.at(self.here()) {
                 Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true }],
-                None => probe::plan(self.function, region, &mut self.usage)?,
+                None => probe::plan(self.function, region)?,
             };
         }
         let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
@@ -542,7 +543,7 @@ impl Emitter<'_> {
                 }
                 let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
                 let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
-                let (register, borrowed) = probe::second(function, record, cursor, scratch, operand.mem.fs, &mut self.usage)?;
+                let (register, borrowed) = probe::second(function, record, cursor, scratch, operand.mem.fs)?;
                 if borrowed {
                     self.borrow(register, PLACE_ADDRESS);
                 }

@@ -9,42 +9,10 @@
 
 use super::EmitError;
 use super::asm::Mem;
-use crate::regs::registers;
 use crate::stay::cheapest;
+use crate::regs::RegUse;
 use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
-
-/// Reads and writes of general purpose registers, by instruction.
-pub struct Usage {
-    /// iced's scratch space.
-    pub factory: InstructionInfoFactory,
-}
-
-impl Default for Usage {
-    fn default() -> Usage {
-        Usage { factory: InstructionInfoFactory::new() }
-    }
-}
-
-impl Usage {
-    /// `(read, written)` registers, partial and conditional ones included.
-    pub fn of(&mut self, inst: &Instruction) -> (RegSet, RegSet) {
-        let (mut read, mut written) = (RegSet::EMPTY, RegSet::EMPTY);
-        for used in registers(&mut self.factory, inst).used_registers() {
-            let Some(r) = gpr(used.register()) else { continue };
-            match used.access() {
-                OpAccess::Read | OpAccess::CondRead => read = read.with(r),
-                OpAccess::Write | OpAccess::CondWrite => written = written.with(r),
-                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
-                    read = read.with(r);
-                    written = written.with(r);
-                }
-                OpAccess::None | OpAccess::NoMemAccess => {}
-            }
-        }
-        (read, written)
-    }
-}
+use iced_x86::{Instruction, Mnemonic, Register};
 
 /// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.
 pub fn gpr(register: Register) -> Option<Gpr> {
@@ -131,7 +99,6 @@ const BORROWABLE: RegSet = RegSet(!(1 << 4));
 struct Planner<'a> {
     function: &'a Function,
     records: &'a [RecordPlan],
-    usage: &'a mut Usage,
 }
 
 impl Planner<'_> {
@@ -142,7 +109,7 @@ impl Planner<'_> {
     }
 
     /// Registers that are dead at a record, and those that it must not overwrite.
-    fn at(&mut self, record: usize) -> (RegSet, RegSet) {
+    fn at(&self, record: usize) -> (RegSet, RegSet) {
         let plan = self.records[record];
         let insn = self.function.insn(plan.at);
         let busy = payload_reads(insn, plan.payload);
@@ -150,22 +117,22 @@ impl Planner<'_> {
             let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.next());
             return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
         }
-        let written = self.usage.of(&insn.inst).1;
+        let written = self.function.uses[plan.at.0 as usize].clobber;
         (RegSet(insn.dead.0 & !written.0 | insn.own.0), busy)
     }
 
     /// Of `set` (registers usable at `first`), those that last longest, and the last record they reach.
-    fn reach(&mut self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
+    fn reach(&self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
         let mut last = first;
         while last + 1 < self.records.len() {
             let (from, to) = (self.boundary(last), self.boundary(last + 1));
             let mut next = set;
             for i in from..to {
                 let insn = &self.function.insns[i];
-                let (read, written) = self.usage.of(&insn.inst);
-                next.0 &= !written.0;
+                let uses = &self.function.uses[i];
+                next.0 &= !uses.clobber.0;
                 if spilled {
-                    next.0 &= !read.0;
+                    next.0 &= !uses.read.0;
                 } else {
                     next.0 &= insn.dead.0;
                 }
@@ -186,11 +153,10 @@ impl Planner<'_> {
 
     /// Of `set`, the register that is not read for the longest time from instruction `from` on: who reads a register that has
     /// just been restored waits for that.
-    fn calmest(&mut self, from: usize, set: RegSet) -> Option<Gpr> {
+    fn calmest(&self, from: usize, set: RegSet) -> Option<Gpr> {
         const FAR: usize = 16;
         let mut left = set;
-        for insn in self.function.insns.iter().skip(from).take(FAR) {
-            let (read, _) = self.usage.of(&insn.inst);
+        for RegUse { read, .. } in self.function.uses.iter().skip(from).take(FAR) {
             if left.0 & !read.0 == 0 {
                 break;
             }
@@ -199,7 +165,7 @@ impl Planner<'_> {
         cheapest(left)
     }
 
-    fn hold(&mut self, first: usize) -> Result<Hold, EmitError> {
+    fn hold(&self, first: usize) -> Result<Hold, EmitError> {
         let (dead, busy) = self.at(first);
         let free = RegSet(dead.0 & !busy.0 & BORROWABLE.0);
         let found = if free == RegSet::EMPTY { None } else { Some(self.reach(first, free, false)) };
@@ -226,8 +192,8 @@ fn pick(first: usize, last: usize, set: RegSet, spilled: bool) -> Result<Hold, E
 }
 
 /// Chooses the cursor registers for a region's records.
-pub fn plan(function: &Function, region: &RegionPlan, usage: &mut Usage) -> Result<Vec<Hold>, EmitError> {
-    let mut planner = Planner { function, records: &region.records, usage };
+pub fn plan(function: &Function, region: &RegionPlan) -> Result<Vec<Hold>, EmitError> {
+    let planner = Planner { function, records: &region.records };
     let mut holds = Vec::new();
     let mut first = 0;
     while first < region.records.len() {
@@ -241,9 +207,9 @@ pub fn plan(function: &Function, region: &RegionPlan, usage: &mut Usage) -> Resu
 /// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
 /// not one that the operand reads if `apart`.
 /// `scratch` is a stay's, which is always free.
-pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Option<Gpr>, apart: bool, usage: &mut Usage) -> Result<(Gpr, bool), EmitError> {
+pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Option<Gpr>, apart: bool) -> Result<(Gpr, bool), EmitError> {
     let insn = function.insn(record.at);
-    let written = usage.of(&insn.inst).1;
+    let written = function.uses[record.at.0 as usize].clobber;
     let busy = if apart { payload_reads(insn, record.payload) } else { RegSet::EMPTY };
     let free = RegSet((insn.dead.0 & !written.0 | insn.own.0) & !busy.0 & BORROWABLE.0).without(cursor);
     if let Some(r) = cheapest(free).or(scratch) {

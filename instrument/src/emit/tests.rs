@@ -2,11 +2,17 @@
 
 use super::*;
 use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan};
-use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
+use crate::regs::{RegUse, reg_use};
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::addrmap::AddrMap;
 
 const START: u64 = 0x1000;
+
+fn uses(insns: &[Insn]) -> Vec<RegUse> {
+    let mut factory = InstructionInfoFactory::new();
+    insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect()
+}
 
 /// A function of one block per given byte string, all registers live but `dead`.
 fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
@@ -23,12 +29,13 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
             insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead, own: RegSet::EMPTY });
         }
         at += block.len() as u64;
-        list.push(Block { insns: first..insns.len() as u32, succs: Vec::new(), preds: Vec::new(), external_entry: false });
+        list.push(Block { insns: first..insns.len() as u32, succs: Default::default(), preds: Default::default(), external_entry: false });
     }
     let function = Function {
         hooks: Vec::new(),
         id: FunctionId(0),
         range: START..at,
+        uses: uses(&insns),
         insns,
         blocks: list,
         tables: Vec::new(),
@@ -263,7 +270,7 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
     // The block ends after three bytes: no room.
     let (mut f, bytes) = function(&[&TWO_LOADS[..3], &TWO_LOADS[3..]], RegSet::EMPTY);
     f.blocks[1].external_entry = true;
-    f.blocks[0].succs = vec![BlockId(1)];
+    f.blocks[0].succs = vec![BlockId(1)].into();
     assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches, [(START + 3, 3)]);
 }
 
@@ -307,10 +314,10 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     // 0: mov rax,[rdi]; je 3 | 1: mov rcx,[rdi+8]; jne 0 | 2: ret | 3: ret
     let blocks: [&[u8]; 4] = [&[0x48, 0x8b, 0x07, 0x74, 0x07], &[0x48, 0x8b, 0x4f, 0x08, 0x75, 0xf5], &[0xc3], &[0xc3]];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.blocks[0].succs = vec![BlockId(1), BlockId(3)];
-    f.blocks[1].succs = vec![BlockId(0), BlockId(2)];
-    (f.blocks[0].preds, f.blocks[1].preds) = (vec![BlockId(1)], vec![BlockId(0)]);
-    (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)], vec![BlockId(0)]);
+    f.blocks[0].succs = vec![BlockId(1), BlockId(3)].into();
+    f.blocks[1].succs = vec![BlockId(0), BlockId(2)].into();
+    (f.blocks[0].preds, f.blocks[1].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
+    (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
     let region = |at| RegionPlan { records: vec![record(at, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
     f.regions = vec![region(0), region(2)];
     let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: true }, scratch: None };
@@ -374,7 +381,8 @@ fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
     f.insns = crate::disasm::decode(&bytes, START, &[]).unwrap().insns;
-    let block = |i: u32, succs: &[u32]| Block { insns: i..i + 1, succs: succs.iter().copied().map(BlockId).collect(), preds: Vec::new(), external_entry: false };
+    f.uses = uses(&f.insns);
+    let block = |i: u32, succs: &[u32]| Block { insns: i..i + 1, succs: succs.iter().copied().map(BlockId).collect(), preds: Default::default(), external_entry: false };
     f.blocks = vec![block(0, &[1, 2]), block(1, &[3]), block(2, &[3]), block(3, &[])];
     (f, bytes)
 }
@@ -402,6 +410,7 @@ fn no_entry_jump_is_put_behind_a_prefix() {
     f.blocks[2].external_entry = true;
     assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches, [], "the instruction with the prefix would become another");
     f.insns.remove(1);
+    f.uses.remove(1);
     f.blocks.remove(1);
     f.blocks.iter_mut().skip(1).for_each(|b| b.insns = b.insns.start - 1..b.insns.end - 1);
     assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap().patches.iter().map(|p| p.0).collect::<Vec<_>>(), [START + 3]);
