@@ -661,7 +661,7 @@ impl<'a> Emitter<'a> {
             stream: finished.stream,
             states: finished.states,
             rows,
-            align: if finished.is_aligned { 16 } else { 4 },
+            align: if finished.is_aligned { 16 } else { 1 },
             code: finished.resolved.code,
         })
     }

@@ -116,7 +116,7 @@ pub struct Emitted {
     pub range: Range<u64>,
     /// The clone's code.
     pub code: Vec<u8>,
-    /// What its address is to be a multiple of: 16 if loops in it are aligned, else little, since most functions are short.
+    /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most functions are short.
     pub align: u64,
     /// Fields to be filled in.
     pub fixups: Fixups,
