@@ -49,11 +49,26 @@ impl Histogram {
         }
     }
 
-    /// Tells that a value will be counted soon.
+    /// Number of the bin of a value.
     #[inline(always)]
-    pub fn prefetch(&self, value: u64) {
-        if let Some(count) = self.counts.get(bin(value)) {
+    pub(crate) fn bin(value: u64) -> usize {
+        bin(value)
+    }
+
+    /// Tells that a value of a bin will be counted soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, bin: usize) {
+        if let Some(count) = self.counts.get(bin) {
             crate::prefetch(count);
+        }
+    }
+
+    /// Counts a value of which the bin is known.
+    #[inline(always)]
+    pub(crate) fn add_to_bin(&mut self, bin: usize) {
+        match self.counts.get_mut(bin) {
+            Some(count) => *count += 1,
+            None => self.grow(bin, 1),
         }
     }
 

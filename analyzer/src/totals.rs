@@ -163,16 +163,18 @@ impl ReuseTotals {
 struct Scratch {
     reuse: GroupReuse,
     distances: Histogram,
+    /// Whether it is among those that the sample has touched.
+    touched: bool,
     /// Whether it is among the open ones.
     open: bool,
 }
 
-/// A touch whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
+/// A reuse whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
 #[derive(Clone, Copy, Default)]
 struct Late {
     tag: u32,
-    /// 1: a reuse; 0: a first touch.
-    again: u32,
+    /// Of the histogram.
+    bin: u32,
     distance: u64,
     interval: u64,
 }
@@ -182,27 +184,53 @@ const AHEAD: usize = 8;
 /// Touches that are told together.
 const LATE: usize = 64;
 
-/// The touches that wait.
+/// The touches that wait. Nobody can foresee which are the first of their block, but there is less to be done for these: so they have a list of their own.
+/// What is not on a list is written where the next one that is will be.
 struct Waiting {
-    touches: [Late; LATE],
-    count: usize,
+    reuses: [Late; LATE],
+    reused: usize,
+    firsts: [u32; LATE],
+    first: usize,
 }
 
 impl Waiting {
+    #[inline(always)]
+    fn add(&mut self, tag: u32, first: bool, distance: u64, interval: u64) {
+        self.reuses[self.reused % LATE] = Late { tag, bin: Histogram::bin(distance) as u32, distance, interval };
+        self.firsts[self.first % LATE] = tag;
+        self.reused += usize::from(!first);
+        self.first += usize::from(first);
+    }
+
+    /// Whether there is no room for more.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.reused + self.first == LATE
+    }
+
     /// Tells the groups. First everything is fetched that will be changed.
     #[inline(always)]
-    fn settle(&mut self, groups: &mut [Scratch], touched: &mut Vec<u32>) {
-        let touches = &self.touches[..std::mem::take(&mut self.count).min(LATE)];
-        touches.iter().for_each(|t| crate::prefetch(&groups[t.tag as usize]));
-        touches.iter().for_each(|t| groups[t.tag as usize].distances.prefetch(t.distance));
-        for &Late { tag, again, distance, interval } in touches {
-            let scratch = &mut groups[tag as usize];
-            if scratch.reuse.reuses + scratch.reuse.firsts == 0 {
+    fn settle(&mut self, groups: &mut [Scratch], touched: &mut Vec<u32>, intervals: &mut LogHistogram) {
+        let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(LATE)];
+        let firsts = &self.firsts[..std::mem::take(&mut self.first).min(LATE)];
+        reuses.iter().map(|r| r.tag).chain(firsts.iter().copied()).for_each(|tag| crate::prefetch(&groups[tag as usize]));
+        reuses.iter().for_each(|r| groups[r.tag as usize].distances.prefetch(r.bin as usize));
+        let mut touch = |scratch: &mut Scratch, tag: u32| {
+            if !std::mem::replace(&mut scratch.touched, true) {
                 touched.push(tag);
             }
-            let again = u64::from(again);
-            scratch.reuse.merge(&GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval });
-            scratch.distances.add_many(distance, again);
+        };
+        for &tag in firsts {
+            let scratch = &mut groups[tag as usize];
+            touch(scratch, tag);
+            scratch.reuse.firsts += 1;
+        }
+        for &Late { tag, bin, distance, interval } in reuses {
+            let scratch = &mut groups[tag as usize];
+            touch(scratch, tag);
+            scratch.reuse.merge(&GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval });
+            scratch.distances.add_to_bin(bin as usize);
+            intervals.add(interval);
         }
     }
 }
@@ -237,7 +265,7 @@ impl SampleReuse {
             intervals: LogHistogram::default(),
             groups: Vec::new(),
             touched: Vec::new(),
-            waiting: Waiting { touches: [Late::default(); LATE], count: 0 },
+            waiting: Waiting { reuses: [Late::default(); LATE], reused: 0, firsts: [0; LATE], first: 0 },
             open: Vec::new(),
             sample: 0,
             rows: 0,
@@ -280,7 +308,7 @@ impl SampleReuse {
             }
             (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra: () }),
         }
-        self.waiting.settle(&mut self.groups, &mut self.touched);
+        self.waiting.settle(&mut self.groups, &mut self.touched, &mut self.intervals);
         self.rows += rows.len() as u64;
     }
 
@@ -302,7 +330,7 @@ impl SampleReuse {
                     crate::prefetch(&replicates[class]);
                 }
             }
-            let Scratch { reuse, open, .. } = &mut self.groups[group];
+            let Scratch { reuse, open, touched, .. } = &mut self.groups[group];
             if reuse.reuses > 0 && !std::mem::replace(open, true) {
                 self.open.push(group as u32);
             }
@@ -315,6 +343,7 @@ impl SampleReuse {
                 weighted: (reuse.reuses + reuse.firsts).saturating_mul(weight),
             });
             *reuse = GroupReuse::default();
+            *touched = false;
         }
         self.touched.clear();
     }
@@ -410,15 +439,12 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
         let again = u64::from(!first);
         let (distance, interval) = if first { (0, 0) } else { (distance, interval) };
         let one = GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval };
-        self.waiting.touches[self.waiting.count % LATE] = Late { tag, again: again as u32, distance, interval };
-        self.waiting.count += 1;
-        if self.waiting.count == LATE {
-            self.waiting.settle(self.groups, self.touched);
+        self.waiting.add(tag, first, distance, interval);
+        if self.waiting.is_full() {
+            self.waiting.settle(self.groups, self.touched, self.intervals);
         }
-        self.intervals.add_many(interval, again);
         let level = crate::windows::level(row, row.wrapping_sub(interval));
-        self.levels.add(level, 0, again);
-        self.levels.add(level, 1, distance);
+        self.levels.add_all(level, [again, distance]);
         self.extra.touch(row, block, tag, &one);
     }
 

@@ -52,6 +52,14 @@ impl<const N: usize> Levels<N> {
         }
     }
 
+    /// Adds to all counters from `level` on.
+    #[inline(always)]
+    pub fn add_all(&mut self, level: usize, values: [u64; N]) {
+        if let Some(open) = self.open.get_mut(level) {
+            open.iter_mut().zip(values).for_each(|(counter, value)| *counter = counter.wrapping_add(value));
+        }
+    }
+
     /// Tells that the access with sample-relative number `index` is complete.
     #[inline(always)]
     pub fn done(&mut self, index: u64) {

@@ -15,6 +15,8 @@ pub const MOST: usize = 1 << (NUMBER_BITS - 1);
 pub const KEY_BITS: u32 = 64 - NUMBER_BITS;
 /// Keys that are numbered together.
 pub const TOGETHER: usize = 256;
+/// Places behind the keys that a batch may write to.
+const ROOM: usize = TOGETHER * 2;
 /// Places of the smallest table.
 const SMALLEST: usize = 1 << 11;
 /// Tables from this size on do not stay in the first-level cache.
@@ -26,7 +28,7 @@ pub struct Names {
     /// Key and number plus one; 0 is free.
     table: Vec<u64>,
     shift: u32,
-    /// By number; one more than there are numbers, with room for a batch behind.
+    /// By number, with room for a batch behind.
     keys: Vec<u64>,
     /// By number: its place in the table.
     places: Vec<u32>,
@@ -84,19 +86,19 @@ impl Names {
     /// Makes room for `more` keys.
     #[inline(always)]
     fn reserve(&mut self, more: usize) {
-        if self.keys.len() < self.len + more + 1 || self.table.len() < (self.len + more) * 3 {
+        if self.keys.len() < self.len + ROOM || self.table.len() < (self.len + more) * 3 {
             self.grow(more);
         }
     }
 
     #[cold]
     fn grow(&mut self, more: usize) {
-        let room = self.len + more + 1;
+        let room = self.len + more.max(ROOM);
         if self.keys.len() < room {
             self.keys.resize(room * 2, 0);
             self.places.resize(room * 2, 0);
         }
-        let size = (room * 3).next_power_of_two();
+        let size = ((self.len + more) * 3).next_power_of_two();
         if size <= self.table.len() {
             return;
         }
@@ -123,7 +125,8 @@ impl Names {
         }
         let table = &mut self.table[..];
         let from = self.len;
-        let (known, places) = (&mut self.keys[from..from + TOGETHER + 1], &mut self.places[from..from + TOGETHER + 1]);
+        // Arrays of a power of two: their places need no check.
+        let (Some(known), Some(places)) = (self.keys[from..].first_chunk_mut::<ROOM>(), self.places[from..].first_chunk_mut::<ROOM>()) else { return };
         let mut new = 0usize;
         for (key, number) in keys.zip(numbers.iter_mut()) {
             debug_assert!(key >> KEY_BITS == 0);
@@ -140,8 +143,8 @@ impl Names {
                 at = (at + 1) & mask;
             };
             // A known key writes to where the next new one will.
-            known[new] = key;
-            places[new] = at as u32;
+            known[new % ROOM] = key;
+            places[new % ROOM] = at as u32;
             new += usize::from(is_new);
             *number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
         }

@@ -232,7 +232,7 @@ impl Short {
                     (false, true) => self.count::<C, true, true>(to - from, &mut told),
                     (false, false) => self.count::<C, true, false>(to - from, &mut told),
                 }
-                self.tell(&tag[from..to], &told, sink);
+                self.tell(&address[from..to], &tag[from..to], &told, sink);
                 from = to;
             } else if room == 0 || !self.wide(address[from], size[from], tag[from], sink) {
                 return from;
@@ -315,13 +315,11 @@ impl Short {
     }
 
     #[inline(always)]
-    fn tell<S: ReuseSink>(&mut self, tag: &[u32], told: &Told, sink: &mut S) {
-        let keys = self.names.keys();
-        for (i, &tag) in tag.iter().enumerate().take(BATCH) {
-            let row = (self.rows + i) as u64;
-            let block = keys[told.line[i] as usize];
-            let first = told.last[i] == NEVER;
-            sink.touch(row, block, tag, first, u64::from(told.distance[i]), row.wrapping_sub(u64::from(told.last[i])));
+    fn tell<S: ReuseSink>(&mut self, address: &[u64], tag: &[u32], told: &Told, sink: &mut S) {
+        let (shift, rows) = (self.shift, self.rows as u64);
+        let each = address.iter().zip(tag).zip(told.last.iter().zip(&told.distance));
+        for (row, ((&address, &tag), (&last, &distance))) in (rows..).zip(each) {
+            sink.touch(row, address >> shift, tag, last == NEVER, distance.into(), row.wrapping_sub(last.into()));
             sink.done(row, tag);
         }
         self.rows += tag.len();
