@@ -8,8 +8,6 @@ use crate::reuse::spread;
 use crate::totals::GroupReuse;
 use std::collections::HashMap;
 
-/// Entry without content.
-const FREE: u32 = u32::MAX;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -40,7 +38,7 @@ pub struct UnitEntry {
     pub reuse: GroupReuse,
 }
 
-/// A place in the table: one cache line.
+/// The counts of a unit and an owner: one cache line.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 pub struct Slot {
@@ -59,8 +57,18 @@ pub struct Slot {
 }
 
 impl Slot {
-    const FREE: Slot = Slot { unit: 0, owner: FREE, distance_max: 0, blocks: 0, starts: 0, reuses: 0, firsts: 0, implied: 0, distance: 0, interval: 0 };
+    fn new(unit: u64, owner: u32) -> Slot {
+        Slot { unit, owner, distance_max: 0, blocks: 0, starts: 0, reuses: 0, firsts: 0, implied: 0, distance: 0, interval: 0 }
+    }
 }
+
+/// Slots of a block of the list.
+const BLOCK: usize = 1 << 10;
+
+/// Bits of a hash that stand in the index beside a number. They are not those that lead to its place.
+const TAG: u64 = u32::MAX as u64;
+/// Slots between prefetch and use when tables are merged.
+const AHEAD: usize = 16;
 
 /// What is counted of a touch besides its reuse.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,9 +89,13 @@ struct Owner {
     object: u32,
 }
 
-/// A table of [`UnitEntry`]s.
+/// A table of [`UnitEntry`]s. Slots stand in a list and never move, since there are many and each is long; what is looked up and has to have free places, and so grows
+/// by copying, is an index of theirs.
 pub struct BlockTable {
-    table: Vec<Slot>,
+    /// Blocks of the list: all but the last are full.
+    slots: Vec<Vec<Slot>>,
+    /// By hash: some more bits of the hash above, the number of the slot plus one below; 0 is free.
+    index: Vec<u64>,
     shift: u32,
     used: usize,
     owners: Vec<Owner>,
@@ -110,7 +122,8 @@ impl BlockTable {
     pub fn new() -> BlockTable {
         let size = 1usize << 12;
         BlockTable {
-            table: vec![Slot::FREE; size],
+            slots: Vec::new(),
+            index: vec![0; size],
             shift: 64 - size.trailing_zeros(),
             used: 0,
             owners: Vec::new(),
@@ -165,11 +178,30 @@ impl BlockTable {
         next
     }
 
-    /// Tells that a unit will be touched soon.
+    #[inline(always)]
+    fn home(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize & (self.index.len() - 1)
+    }
+
+    #[inline(always)]
+    fn hash_of(&self, space: u32, unit: u64, group: u32) -> u64 {
+        let owner = self.owner_of.get(space as usize).and_then(|o| o.get(group as usize)).copied().unwrap_or(0);
+        hash(unit, owner)
+    }
+
+    /// Tells that a unit will be touched: its place in the index.
     #[inline(always)]
     pub fn prefetch(&self, space: u32, unit: u64, group: u32) {
-        let owner = self.owner_of.get(space as usize).and_then(|o| o.get(group as usize)).copied().unwrap_or(0);
-        crate::prefetch(&self.table[(hash(unit, owner) >> self.shift) as usize & (self.table.len() - 1)]);
+        crate::prefetch(&self.index[self.home(self.hash_of(space, unit, group))]);
+    }
+
+    /// Tells that it will be touched soon: its slot, as the first place in the index has it.
+    #[inline(always)]
+    pub fn prefetch_slot(&self, space: u32, unit: u64, group: u32) {
+        let number = (self.index[self.home(self.hash_of(space, unit, group))] as u32).wrapping_sub(1) as usize;
+        if let Some(slot) = self.slots.get(number / BLOCK).and_then(|b| b.get(number % BLOCK)) {
+            crate::prefetch(slot);
+        }
     }
 
     /// Counts a touch of a unit by an owner.
@@ -198,34 +230,55 @@ impl BlockTable {
     /// The counts of a unit and owner; made if new.
     #[inline(always)]
     fn slot(&mut self, unit: u64, owner: u32) -> &mut Slot {
-        if self.used * 4 >= self.table.len() * 3 {
-            self.grow();
+        if self.used * 4 >= self.index.len() * 3 {
+            self.grow(self.index.len() * 2);
         }
-        let mask = self.table.len() - 1;
-        let mut at = (hash(unit, owner) >> self.shift) as usize & mask;
-        loop {
-            let slot = &self.table[at];
-            if slot.owner == FREE {
-                self.used += 1;
-                self.table[at] = Slot { unit, owner, ..Slot::FREE };
-                break;
+        let mask = self.index.len() - 1;
+        let hash = hash(unit, owner);
+        let mut at = self.home(hash);
+        let number = loop {
+            let entry = self.index[at];
+            if entry == 0 {
+                break self.add_slot(at, hash, Slot::new(unit, owner));
             }
-            if slot.unit == unit && slot.owner == owner {
-                break;
+            if entry >> 32 == hash & TAG {
+                let number = entry as u32 as usize - 1;
+                let slot = &self.slots[number / BLOCK][number % BLOCK];
+                if slot.unit == unit && slot.owner == owner {
+                    break number;
+                }
             }
             at = (at + 1) & mask;
-        }
-        &mut self.table[at]
+        };
+        &mut self.slots[number / BLOCK][number % BLOCK]
     }
 
+    /// Adds a slot whose place in the index is free.
+    fn add_slot(&mut self, at: usize, hash: u64, slot: Slot) -> usize {
+        let number = self.used;
+        if number.is_multiple_of(BLOCK) {
+            self.slots.push(Vec::with_capacity(BLOCK));
+        }
+        self.slots[number / BLOCK].push(slot);
+        self.used += 1;
+        self.index[at] = (hash & TAG) << 32 | (number as u64 + 1);
+        number
+    }
+
+    /// Makes the index anew, with so many places.
     #[cold]
-    fn grow(&mut self) {
-        let size = self.table.len() * 2;
-        let old = std::mem::replace(&mut self.table, crate::large_vec(Slot::FREE, size));
+    fn grow(&mut self, size: usize) {
+        // First the old one goes.
+        self.index = Vec::new();
+        self.index = crate::large_vec(0, size);
         self.shift = 64 - size.trailing_zeros();
-        self.used = 0;
-        for slot in old.iter().filter(|e| e.owner != FREE) {
-            *self.slot(slot.unit, slot.owner) = *slot;
+        for (number, slot) in (1u64..).zip(self.slots.iter().flatten()) {
+            let hash = hash(slot.unit, slot.owner);
+            let mut at = (hash >> self.shift) as usize & (size - 1);
+            while self.index[at] != 0 {
+                at = (at + 1) & (size - 1);
+            }
+            self.index[at] = (hash & TAG) << 32 | number;
         }
     }
 
@@ -234,14 +287,19 @@ impl BlockTable {
         if self.used < other.used {
             std::mem::swap(self, &mut other);
         }
-        // The other's slots come in the order of their hashes: in a table with less room they would all crowd at its beginning.
-        while other.used > 0 && (self.table.len() < other.table.len() || self.table.len() * 3 < (self.used + other.used) * 4) {
-            self.grow();
+        let most = ((self.used + other.used) * 4 / 3 + 1).next_power_of_two();
+        if other.used > 0 && self.index.len() < most {
+            self.grow(most);
         }
         let mine: Vec<u32> = other.owners.iter().map(|o| self.owner(o.space, o.group, o.object)).collect();
-        for slot in other.table.iter().filter(|e| e.owner != FREE) {
-            let (reuse, touch) = other.counts(slot);
-            self.add(slot.unit, mine[slot.owner as usize], &reuse, touch);
+        for slots in std::mem::take(&mut other.slots) {
+            for (at, slot) in slots.iter().enumerate() {
+                if let Some(ahead) = slots.get(at + AHEAD) {
+                    crate::prefetch(&self.index[self.home(hash(ahead.unit, mine[ahead.owner as usize]))]);
+                }
+                let (reuse, touch) = other.counts(slot);
+                self.add(slot.unit, mine[slot.owner as usize], &reuse, touch);
+            }
         }
     }
 
@@ -256,7 +314,7 @@ impl BlockTable {
 
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
-        self.table.iter().filter(|e| e.owner != FREE).map(|slot| {
+        self.slots.iter().flatten().map(|slot| {
             let Owner { space, group, object } = self.owners[slot.owner as usize];
             let (reuse, Touch { blocks, starts, implied }) = self.counts(slot);
             UnitEntry { unit: slot.unit, space, group, object, blocks, starts, implied, reuse }

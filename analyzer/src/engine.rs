@@ -10,7 +10,7 @@ mod batch;
 mod census;
 mod outcome;
 
-use crate::footprint::{Budget, Footprints};
+use crate::footprint::{Budget, Footprints, Store};
 use crate::incidence::Incidence;
 use crate::input::weights::Weights;
 use crate::objects::Resolver;
@@ -71,7 +71,7 @@ pub struct Options {
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, zoom: None, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 20, footprint_bytes: usize::MAX }
+        Options { block_shift, zoom: None, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 18, footprint_bytes: usize::MAX }
     }
 }
 
@@ -85,6 +85,7 @@ struct Bucket {
 struct Worker {
     buckets: Vec<Bucket>,
     budget: Arc<Budget>,
+    stores: Arc<Mutex<Vec<Arc<Store>>>>,
     zoom: Option<Wanted>,
     windows: WindowEngine,
     strides: Strides,
@@ -98,7 +99,12 @@ impl Worker {
             // Reuse of parts of one run is all in the first bucket.
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
             let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.budget.clone()));
-            self.buckets.push(Bucket { footprints: Footprints::new(self.budget.clone()), reuse: ReuseTotals::new(zoom) });
+            let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            while stores.len() <= self.buckets.len() {
+                stores.push(Arc::new(Store::new(self.budget.clone())));
+            }
+            let footprints = Footprints::of(stores[self.buckets.len()].clone());
+            self.buckets.push(Bucket { footprints, reuse: ReuseTotals::new(zoom) });
         }
         &mut self.buckets[number as usize]
     }
@@ -138,6 +144,7 @@ pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat,
         heat,
         weights,
         budget: Arc::new(Budget::new(options.footprint_bytes)),
+        stores: Arc::default(),
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -195,6 +202,8 @@ struct Driver {
     heat: Option<Arc<HeatRegions>>,
     weights: Option<Arc<Weights>>,
     budget: Arc<Budget>,
+    /// By bucket: where its footprints are.
+    stores: Arc<Mutex<Vec<Arc<Store>>>>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -210,6 +219,7 @@ impl Driver {
         pooled.unwrap_or_else(|| Worker {
             buckets: Vec::new(),
             budget: self.budget.clone(),
+            stores: self.stores.clone(),
             zoom: self.options.zoom,
             windows: WindowEngine::new(),
             strides: Strides::default(),

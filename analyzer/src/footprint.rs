@@ -8,8 +8,8 @@
 //!
 //! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
 //! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
-//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When a partition has as many new records as it has entries, they are merged
-//! into these, with a table that is in the cache while that lasts. So there is no
+//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When a partition has twice as many new records as it has entries, they are merged
+//! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
 
@@ -21,6 +21,7 @@ mod set;
 
 pub(crate) use merged::Merged;
 pub use partition::Budget;
+pub(crate) use partition::Store;
 pub use set::FootprintSet;
 
 use crate::rows::Rows;
@@ -150,8 +151,6 @@ pub struct Footprints {
     partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
-    /// Group and address space of each owner.
-    owners: Vec<(u32, u32)>,
     /// Owner by address space and group, [`NOBODY`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
@@ -170,7 +169,12 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints { front: Front::default(), partitions: Partitions::new(budget), odd: HashMap::new(), owners: Vec::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
+        Footprints::of(Arc::new(Store::new(budget)))
+    }
+
+    /// A worker's part of a table that is in a store.
+    pub(crate) fn of(store: Arc<Store>) -> Footprints {
+        Footprints { front: Front::default(), partitions: Partitions::new(store), odd: HashMap::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
     }
 
     /// Adds rows of one address space.
@@ -264,8 +268,7 @@ impl Footprints {
             self.counts.resize(at + 1, GroupCount::default());
             self.tally.resize(at + 1, 0);
         }
-        let owner = self.owners.len() as u32;
-        self.owners.push((group, space));
+        let owner = self.partitions.store.owner(group, space);
         owner_of[at] = owner;
         owner
     }
@@ -312,13 +315,14 @@ impl Footprints {
 
     #[cold]
     fn touch_odd(&mut self, line: u64, owner: u32, maps: Maps) {
-        let (group, space) = self.owners[owner as usize];
+        let (group, space) = self.partitions.store.owned(owner);
         self.odd.entry(Key { space, line, group }).or_default().merge(&maps);
     }
 
     /// All entries are in partitions, and counts are up to date.
     fn settle(&mut self) {
         self.front.flush(&mut self.partitions);
+        self.partitions.flush();
         self.sum_up();
     }
 }

@@ -12,6 +12,8 @@ use std::collections::HashSet;
 
 /// Marks of one worker, at most.
 const LIMIT: usize = 1 << 20;
+/// Marks of a list that grows as it likes.
+const GROWING: usize = 1 << 16;
 /// Entries of the small cache that drops repetitions.
 const FRONT: usize = 1 << 12;
 /// Log2 of the bytes of a page.
@@ -86,6 +88,10 @@ impl Incidence {
             self.spaces.resize(space as usize + 1, Vec::new());
         }
         let marks = &mut self.spaces[space as usize];
+        // Where there are many there will mostly be as many as there may be: a list that grew to that would leave its former selves behind.
+        if marks.len() + rows.len() > marks.capacity().max(GROWING) {
+            marks.reserve_exact((self.limit.min(LIMIT) + rows.len()).saturating_sub(marks.len()).max(marks.len()));
+        }
         let before = marks.len();
         for (&address, &group) in rows.address.iter().zip(rows.group) {
             if !kept(address, self.level) {
@@ -120,10 +126,16 @@ impl Incidence {
     /// Whether there are so many different values among the marks.
     fn has_many(&self, many: usize, of: impl Fn(&Mark) -> u64) -> bool {
         let mut met: HashSet<(usize, u64), Mixed> = HashSet::default();
-        let mut all = self.spaces.iter().enumerate().flat_map(|(space, marks)| marks.iter().map(move |m| (space, m)));
-        all.any(|(space, m)| {
-            met.insert((space, of(m)));
-            met.len() >= many
+        // Marks come as the loads did: often with the value of the one before.
+        let mut last = None;
+        self.spaces.iter().enumerate().any(|(space, marks)| {
+            marks.iter().any(|m| {
+                let value = (space, of(m));
+                if last.replace(value) != Some(value) {
+                    met.insert(value);
+                }
+                met.len() >= many
+            })
         })
     }
 

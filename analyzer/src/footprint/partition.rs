@@ -1,18 +1,25 @@
-//! Entries by page: they are appended to partitions, merged now and then, and go to a file if memory is short.
+//! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place, record};
 use crate::reuse::spread;
+use rayon::prelude::*;
+use std::collections::HashMap;
 use std::fs::File;
 use std::hint::select_unpredictable;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 128;
-/// Records that are appended to a partition before they are merged, at least.
+/// Records that wait in a partition before they are merged, at least.
 const RUN: usize = 1 << 11;
+/// Records and entries that a worker hands over at a time.
+const RECORDS: usize = 1 << 8;
+const ENTRIES: usize = 1 << 6;
+/// An entry that waits takes as much room as so many records.
+const COSTS: usize = 4;
 /// Entries with which there are partitions: less is all in the first.
 const LITTLE: usize = 1 << 12;
 /// Bytes of an entry in a file.
@@ -21,8 +28,8 @@ const STORED: usize = 32;
 /// How many entries may be in memory, by all tables together.
 #[derive(Debug)]
 pub struct Budget {
-    most: usize,
-    held: AtomicUsize,
+    most: isize,
+    held: AtomicIsize,
     spilled: AtomicUsize,
     /// Writing has failed: everything stays in memory.
     failed: AtomicBool,
@@ -37,7 +44,7 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Budget {
-        Budget { most: bytes / size_of::<Place>(), held: AtomicUsize::new(0), spilled: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+        Budget { most: (bytes / size_of::<Place>()) as isize, held: AtomicIsize::new(0), spilled: AtomicUsize::new(0), failed: AtomicBool::new(false) }
     }
 
     /// Bytes that went into files.
@@ -61,7 +68,7 @@ pub(super) fn partition_of(line: u64) -> usize {
 #[derive(Clone, Debug)]
 pub(super) enum Run {
     /// In memory.
-    Memory(Vec<Place>),
+    Memory(Places),
     /// In a file: where, and how many.
     File(Arc<File>, u64, usize),
 }
@@ -70,7 +77,7 @@ impl Run {
     /// Gives its entries to `take`. What cannot be read any more is an error of the system's.
     pub(super) fn each(&self, mut take: impl FnMut(&Place)) -> std::io::Result<()> {
         match self {
-            Run::Memory(places) => places.iter().for_each(take),
+            Run::Memory(places) => places.blocks.iter().flatten().for_each(take),
             Run::File(file, at, count) => {
                 let mut bytes = vec![0; count * STORED];
                 file.read_exact_at(&mut bytes, *at)?;
@@ -84,26 +91,59 @@ impl Run {
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Run::Memory(places) => places.len(),
+            Run::Memory(places) => places.len,
             Run::File(_, _, count) => *count,
         }
     }
 }
 
+/// Entries that never move: there are many partitions, and one that grew in one piece would leave holes of all sizes behind, which the others would not fit into.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// All but the last are full.
+    blocks: Vec<Vec<Place>>,
+    len: usize,
+}
+
+/// Entries of a block.
+const BLOCK: usize = 1 << 8;
+
+impl Places {
+    fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.blocks.iter().flatten()
+    }
+
+    fn push(&mut self, place: Place) {
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        if let Some(last) = self.blocks.last_mut() {
+            last.push(place);
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn get_mut(&mut self, number: u32) -> &mut Place {
+        &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
+    }
+}
+
+/// Entries of one partition, and what is not among them yet.
 #[derive(Default)]
 struct Partition {
-    /// What is not in `places` yet.
-    new: Vec<u64>,
+    /// Records that were handed over.
+    records: Vec<Vec<u64>>,
     /// The same: entries.
-    others: Vec<Place>,
-    /// How many records there may be before they are merged, less one.
-    room: usize,
+    others: Vec<Vec<Place>>,
+    /// How much there is of both, an entry as several records.
+    waiting: usize,
     /// Each key once.
-    places: Vec<Place>,
+    places: Places,
     runs: Vec<Run>,
 }
 
-/// What merging needs besides. One for all partitions: it stays in the cache.
+/// What a worker needs to merge. One for all partitions: it stays in the cache.
 #[derive(Default)]
 struct Scratch {
     /// Where keys are in the list of keys, plus one; 0 is free.
@@ -112,18 +152,39 @@ struct Scratch {
     keys: Vec<u64>,
     /// The entry of each record.
     numbers: Vec<u32>,
+    /// Chunks that have been merged: memory that was never used is dear.
+    records: Vec<Vec<u64>>,
+    others: Vec<Vec<Place>>,
 }
 
 impl Partition {
-    /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other.
-    fn merge(&mut self, Scratch { index, keys, numbers }: &mut Scratch) {
-        let more = self.new.len() + self.others.len();
-        let size = ((self.places.len() + more) * 3 / 2).next_power_of_two().max(64);
+    /// Takes chunks, and merges if there is enough. The change of the number of entries.
+    fn take(&mut self, records: Vec<u64>, others: Vec<Place>, scratch: &mut Scratch) -> isize {
+        self.waiting += records.len() + others.len() * COSTS;
+        if records.is_empty() { scratch.records.push(records) } else { self.records.push(records) }
+        if others.is_empty() { scratch.others.push(others) } else { self.others.push(others) }
+        if self.is_due() { self.merge(scratch) } else { 0 }
+    }
+
+    /// Whether it is time to merge: each merging looks all entries up once, so there has to be as much new. (Records are a quarter of an entry.)
+    fn is_due(&self) -> bool {
+        self.waiting >= RUN.max(self.places.len * 2)
+    }
+
+    /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
+    fn merge(&mut self, scratch: &mut Scratch) -> isize {
+        let Scratch { index, keys, numbers, .. } = scratch;
+        let old = self.places.len;
+        let more = self.records.iter().map(Vec::len).sum::<usize>() + self.others.iter().map(Vec::len).sum::<usize>();
+        if more == 0 {
+            return 0;
+        }
+        let size = ((old + more) * 3 / 2).next_power_of_two().max(64);
         if index.len() < size {
             index.resize(size, 0);
         }
-        if keys.len() < self.places.len() + more {
-            keys.resize(self.places.len() + more, 0);
+        if keys.len() < old + more {
+            keys.resize(old + more, 0);
         }
         if numbers.len() < more {
             numbers.resize(more, 0);
@@ -141,9 +202,8 @@ impl Partition {
             index[at] = number as u32 + 1;
         }
         // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
-        let mut count = self.places.len();
-        let new_keys = self.new.iter().map(|&r| record::key(r)).chain(self.others.iter().map(|p| p.key));
-        new_keys.zip(&mut *numbers).for_each(|(key, number_of)| {
+        let mut count = old;
+        let mut number = |key: u64| {
             let mut at = home(key);
             loop {
                 let known = index[at];
@@ -153,55 +213,130 @@ impl Partition {
                 let there = &mut keys[number as usize - 1];
                 *there = select_unpredictable(is_new, key, *there);
                 if *there == key {
-                    *number_of = number - 1;
                     count += usize::from(is_new);
-                    break;
+                    return number - 1;
                 }
                 at = (at + 1) & mask;
             }
-        });
-        let old = self.places.len();
-        self.places.extend(keys[old..count].iter().map(|&key| Place { key, maps: Maps::default() }));
-        let (of_records, of_others) = numbers[..more].split_at(self.new.len());
-        for (&record, &number) in self.new.iter().zip(of_records) {
-            self.places[number as usize].maps.merge(&record::maps(record));
+        };
+        let mut rest = &mut numbers[..more];
+        for chunk in &self.records {
+            let (these, behind) = rest.split_at_mut(chunk.len());
+            chunk.iter().zip(these).for_each(|(&record, number_of)| *number_of = number(record::key(record)));
+            rest = behind;
         }
-        for (place, &number) in self.others.iter().zip(of_others) {
-            self.places[number as usize].maps.merge(&place.maps);
+        for chunk in &self.others {
+            let (these, behind) = rest.split_at_mut(chunk.len());
+            chunk.iter().zip(these).for_each(|(place, number_of)| *number_of = number(place.key));
+            rest = behind;
         }
-        self.new.clear();
-        self.others.clear();
-        self.room = RUN.max(count) - 1;
+        keys[old..count].iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
+        let mut rest = &numbers[..more];
+        for mut chunk in self.records.drain(..) {
+            let (these, behind) = rest.split_at(chunk.len());
+            chunk.iter().zip(these).for_each(|(&record, &number)| self.places.get_mut(number).maps.merge(&record::maps(record)));
+            rest = behind;
+            chunk.clear();
+            scratch.records.push(chunk);
+        }
+        for mut chunk in self.others.drain(..) {
+            let (these, behind) = rest.split_at(chunk.len());
+            chunk.iter().zip(these).for_each(|(place, &number)| self.places.get_mut(number).maps.merge(&place.maps));
+            rest = behind;
+            chunk.clear();
+            scratch.others.push(chunk);
+        }
+        self.waiting = 0;
+        (count - old) as isize
     }
 }
 
-/// All partitions of a table: one, as long as there is little.
-pub(super) struct Partitions {
-    partitions: Vec<Partition>,
+/// Groups and address spaces that have numbers.
+#[derive(Default)]
+struct Owners {
+    list: Vec<(u32, u32)>,
+    numbers: HashMap<(u32, u32), u32>,
+}
+
+/// The entries of a table that several workers fill, so that each is there once and not once for each worker.
+pub(crate) struct Store {
+    partitions: Vec<Mutex<Partition>>,
+    owners: Mutex<Owners>,
     budget: Arc<Budget>,
-    /// Entries of all partitions that the budget knows of.
-    held: usize,
+    /// Held by who writes entries to a file.
+    spilling: Mutex<()>,
+}
+
+/// A worker that panicked has not left anything half done that could not be read.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Store {
+    pub(crate) fn new(budget: Arc<Budget>) -> Store {
+        Store { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), owners: Mutex::default(), budget, spilling: Mutex::default() }
+    }
+
+    /// The number of a group in an address space.
+    pub(super) fn owner(&self, group: u32, space: u32) -> u32 {
+        let Owners { list, numbers } = &mut *locked(&self.owners);
+        *numbers.entry((group, space)).or_insert_with(|| {
+            list.push((group, space));
+            list.len() as u32 - 1
+        })
+    }
+
+    /// Group and address space of a number.
+    pub(super) fn owned(&self, owner: u32) -> (u32, u32) {
+        locked(&self.owners).list[owner as usize]
+    }
+
+    /// Groups and address spaces by number.
+    pub(super) fn owners(&self) -> Vec<(u32, u32)> {
+        locked(&self.owners).list.clone()
+    }
+
+    /// All runs, by partition. Nobody else may have anything to add.
+    pub(super) fn finish(&self) -> Vec<Vec<Run>> {
+        let finish = |partition: &Mutex<Partition>| {
+            let mut partition = std::mem::take(&mut *locked(partition));
+            partition.merge(&mut Scratch::default());
+            partition.runs.push(Run::Memory(partition.places));
+            partition.runs.retain(|r| r.len() > 0);
+            partition.runs
+        };
+        self.partitions.par_iter().with_min_len(PARTITIONS / 16).map(finish).collect()
+    }
+}
+
+/// A worker's way to a [`Store`]: records and entries wait here, by partition, until there are enough to be handed over. As long as there is little, it stays here.
+pub(super) struct Partitions {
+    pub(super) store: Arc<Store>,
+    /// One, as long as there is little.
+    records: Vec<Vec<u64>>,
+    others: Vec<Vec<Place>>,
+    little: Partition,
     scratch: Scratch,
 }
 
 impl Partitions {
-    pub(super) fn new(budget: Arc<Budget>) -> Partitions {
-        Partitions { partitions: vec![Partition::default()], budget, held: 0, scratch: Scratch::default() }
+    pub(super) fn new(store: Arc<Store>) -> Partitions {
+        Partitions { store, records: vec![Vec::new()], others: vec![Vec::new()], little: Partition::default(), scratch: Scratch::default() }
     }
 
     #[inline(always)]
     fn number(&self, line: u64) -> usize {
-        if self.partitions.len() == PARTITIONS { partition_of(line) } else { 0 }
+        if self.records.len() == PARTITIONS { partition_of(line) } else { 0 }
     }
 
     /// Appends a record.
     #[inline(always)]
     pub(super) fn push(&mut self, record: u64) {
         let number = self.number(record::line(record));
-        let partition = &mut self.partitions[number];
-        partition.new.push(record);
-        if partition.new.len() > partition.room {
-            self.settle(number);
+        let chunk = &mut self.records[number];
+        chunk.push(record);
+        if chunk.len() >= RECORDS {
+            self.hand_over(number);
         }
     }
 
@@ -209,100 +344,91 @@ impl Partitions {
     #[inline(always)]
     pub(super) fn push_entry(&mut self, place: Place) {
         let number = self.number(place.key >> OWNER_BITS);
-        let partition = &mut self.partitions[number];
-        partition.others.push(place);
-        if partition.others.len() > partition.room {
-            self.settle(number);
+        let chunk = &mut self.others[number];
+        chunk.push(place);
+        if chunk.len() >= ENTRIES {
+            self.hand_over(number);
         }
     }
 
+    /// Gives what waits for a partition to it, and merges it if there is enough.
     #[cold]
-    fn settle(&mut self, number: usize) {
-        self.partitions[number].merge(&mut self.scratch);
-        if self.is_little() && self.partitions[0].places.len() >= LITTLE {
-            self.part();
+    fn hand_over(&mut self, number: usize) {
+        let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
+        let records = std::mem::replace(&mut self.records[number], free_records.pop().unwrap_or_default());
+        let others = std::mem::replace(&mut self.others[number], free_others.pop().unwrap_or_default());
+        if self.is_little() {
+            self.little.take(records, others, &mut self.scratch);
+            if self.little.places.len >= LITTLE {
+                self.part();
+            }
+            return;
         }
-        self.account();
-        if self.budget.held.load(Ordering::Relaxed) > self.budget.most && !self.budget.failed() && self.spill().is_err() {
-            self.budget.failed.store(true, Ordering::Relaxed);
+        let more = locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
+        let budget = &self.store.budget;
+        let held = budget.held.fetch_add(more, Ordering::Relaxed) + more;
+        if held > budget.most && !budget.failed() && self.spill().is_err() {
+            self.store.budget.failed.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether all is in the first partition.
+    /// Whether all is here.
     pub(super) fn is_little(&self) -> bool {
-        self.partitions.len() < PARTITIONS
+        self.records.len() < PARTITIONS
     }
 
-    /// Deals what is in the first partition to all.
+    /// Deals what is here to all partitions.
     pub(super) fn part(&mut self) {
         if !self.is_little() {
             return;
         }
-        let all = std::mem::take(&mut self.partitions);
-        self.partitions.resize_with(PARTITIONS, Partition::default);
-        for Partition { new, others, places, runs, .. } in all {
-            places.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].places.push(p));
-            new.into_iter().for_each(|n| self.partitions[partition_of(record::line(n))].new.push(n));
-            others.into_iter().for_each(|p| self.partitions[partition_of(p.key >> OWNER_BITS)].others.push(p));
-            // A file is written with all partitions.
-            debug_assert!(runs.is_empty());
-        }
-        for partition in &mut self.partitions {
-            partition.room = RUN.max(partition.places.len()) - 1;
-        }
-    }
-
-    /// Tells the budget how many entries there are. (Before they are merged there may be as many again.)
-    fn account(&mut self) {
-        let held: usize = self.partitions.iter().map(|p| p.places.len()).sum();
-        if held >= self.held {
-            self.budget.held.fetch_add(held - self.held, Ordering::Relaxed);
-        } else {
-            self.budget.held.fetch_sub(self.held - held, Ordering::Relaxed);
-        }
-        self.held = held;
+        let Partition { records, others, places, .. } = std::mem::take(&mut self.little);
+        let (new, entries) = (std::mem::take(&mut self.records), std::mem::take(&mut self.others));
+        self.records.resize_with(PARTITIONS, Vec::new);
+        self.others.resize_with(PARTITIONS, Vec::new);
+        records.into_iter().chain(new).flatten().for_each(|r| self.push(r));
+        others.into_iter().chain(entries).chain(places.blocks).flatten().for_each(|p| self.push_entry(p));
     }
 
     /// Writes all entries to a file that has no name. If that fails they stay.
     fn spill(&mut self) -> std::io::Result<()> {
-        self.part();
+        // Another worker may be at it.
+        let Ok(_writing) = self.store.spilling.try_lock() else { return Ok(()) };
         let file = Arc::new(nameless()?);
         let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
         let mut at = 0u64;
-        let mut runs = Vec::new();
-        for partition in &mut self.partitions {
-            partition.merge(&mut self.scratch);
-            for place in &partition.places {
+        let budget = &self.store.budget;
+        for partition in &self.store.partitions {
+            let mut partition = locked(partition);
+            let more = partition.merge(&mut self.scratch);
+            budget.held.fetch_add(more, Ordering::Relaxed);
+            for place in partition.places.iter() {
                 for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
                     out.write_all(&word.to_le_bytes())?;
                 }
             }
-            runs.push(Run::File(file.clone(), at, partition.places.len()));
-            at += (partition.places.len() * STORED) as u64;
-        }
-        out.flush()?;
-        drop(out);
-        for (partition, run) in self.partitions.iter_mut().zip(runs) {
-            self.budget.spilled.fetch_add(run.len(), Ordering::Relaxed);
-            if run.len() > 0 {
-                partition.runs.push(run);
+            // Before they go, they must be there.
+            out.flush()?;
+            let count = std::mem::take(&mut partition.places).len;
+            if count > 0 {
+                partition.runs.push(Run::File(file.clone(), at, count));
             }
-            partition.places = Vec::new();
+            at += (count * STORED) as u64;
+            budget.held.fetch_sub(count as isize, Ordering::Relaxed);
+            budget.spilled.fetch_add(count, Ordering::Relaxed);
         }
-        self.account();
         Ok(())
     }
 
-    /// All runs, by partition; of little all in the first.
-    pub(super) fn finish(mut self) -> Vec<Vec<Run>> {
-        let mut all: Vec<Vec<Run>> = Vec::new();
-        for mut partition in std::mem::take(&mut self.partitions) {
-            partition.merge(&mut self.scratch);
-            partition.places.shrink_to_fit();
-            partition.runs.push(Run::Memory(partition.places));
-            all.push(partition.runs);
-        }
-        all
+    /// All that waits is handed over: what is little is here, everything else in the store.
+    pub(super) fn flush(&mut self) {
+        (0..self.records.len()).for_each(|number| self.hand_over(number));
+    }
+
+    /// What is here, if it is little.
+    pub(super) fn finish(mut self) -> Run {
+        self.little.merge(&mut self.scratch);
+        Run::Memory(self.little.places)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The entries of several tables together, partition by partition.
 
-use super::partition::{PARTITIONS, Run, partition_of};
+use super::partition::{PARTITIONS, Run, Store, partition_of};
 use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place, add_counts};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
 use crate::radix;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Entries below this are folded by one thread.
 const FEW: usize = 1 << 14;
@@ -75,25 +76,34 @@ impl FootprintSet {
 
     fn parted(tables: Vec<Footprints>, little: bool) -> (FootprintSet, Vec<GroupCount>) {
         let by_space = |&(group, space): &(u32, u32)| (space, group);
-        let mut owners: Vec<(u32, u32)> = tables.iter().flat_map(|t| t.owners.iter().copied()).collect();
+        // Tables of several workers may be of one store.
+        let mut stores: Vec<Arc<Store>> = tables.iter().map(|t| t.partitions.store.clone()).collect();
+        stores.sort_unstable_by_key(|s| Arc::as_ptr(s).addr());
+        stores.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let of_stores: Vec<Vec<(u32, u32)>> = stores.iter().map(|s| s.owners()).collect();
+        let mut owners: Vec<(u32, u32)> = of_stores.iter().flatten().copied().collect();
         owners.sort_unstable_by_key(by_space);
         owners.dedup();
-        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks: Vec::new(), little };
+        let rank = |owner: &(u32, u32)| owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
+        let ranks = of_stores.iter().map(|of_store| of_store.iter().map(rank).collect()).collect();
+        let mut set = FootprintSet { runs: vec![Vec::new(); PARTITIONS], loose: vec![Vec::new(); PARTITIONS], owners, ranks, little };
         let mut counts: Vec<GroupCount> = Vec::new();
         for mut table in tables {
             add_counts(&mut counts, &table.counts);
             for (key, maps) in std::mem::take(&mut table.odd) {
                 set.add(Entry { key, maps });
             }
-            let rank = |owner: &(u32, u32)| set.owners.binary_search_by_key(&by_space(owner), by_space).unwrap_or(0) as u32;
-            let ranks = table.owners.iter().map(rank).collect();
-            if !set.little {
+            if !little {
                 table.partitions.part();
+                table.partitions.flush();
+            } else if let Some(store) = stores.iter().position(|s| Arc::ptr_eq(s, &table.partitions.store)) {
+                set.runs[0].push((store, table.partitions.finish()));
             }
-            for (into, runs) in set.runs.iter_mut().zip(table.partitions.finish()) {
-                into.extend(runs.into_iter().filter(|r| r.len() > 0).map(|r| (set.ranks.len(), r)));
+        }
+        for (number, store) in stores.iter().enumerate() {
+            for (into, runs) in set.runs.iter_mut().zip(store.finish()) {
+                into.extend(runs.into_iter().map(|r| (number, r)));
             }
-            set.ranks.push(ranks);
         }
         (set, counts)
     }

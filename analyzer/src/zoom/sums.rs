@@ -16,8 +16,9 @@ pub const NO_COLUMN: u32 = u32::MAX;
 const PAGE: u32 = 12;
 /// Accesses that go to the footprints of objects at a time.
 const TOGETHER: usize = 256;
-/// Accesses between prefetch and use of a unit's counts.
+/// Accesses between prefetch and use of a unit's place in the index, and of its counts.
 const AHEAD: usize = 32;
+const SOON: usize = 16;
 /// Places for units and columns that a table with no room grows from, at most: it takes up to 80 MiB. A map with more is counted by a pass of its own.
 const CELLS: usize = 1 << 20;
 
@@ -184,6 +185,9 @@ impl Extra for ZoomSink<'_> {
             if self.wanted.parts {
                 self.heat.prefetch(unit, self.place.space, self.place.column);
             }
+        }
+        if let (Some(&address), Some(&group)) = (self.rows.address.get(at + SOON), self.rows.group.get(at + SOON)) {
+            self.blocks.prefetch_slot(self.place.space, address >> self.wanted.unit_shift, group);
         }
         let starts = self.started != Some(row);
         self.started = Some(row);
