@@ -187,9 +187,12 @@ impl Long {
         }
     }
 
+    /// Blocks that lie side by side mostly follow one another, and so share a cache line of the table.
     #[inline(always)]
     fn home(&self, block: u64) -> usize {
-        (spread(block) >> self.table_shift) as usize & (self.table.len() - 1)
+        const SIDE: u64 = 64 / size_of::<Entry>() as u64;
+        let group = (spread(block / SIDE) >> self.table_shift) & !(SIDE - 1);
+        (group | block % SIDE) as usize & (self.table.len() - 1)
     }
 
     #[inline(always)]
