@@ -151,7 +151,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
 mod tests {
     use super::*;
     use crate::code::{FunctionName, LineName, LoopName, Piece};
-    use crate::footprint::{Budget, FootprintSet, Footprints};
+    use crate::footprint::{Budget, FootprintSet, Footprints, Store};
     use std::sync::Arc;
     use crate::rows::Rows;
     use proptest::prelude::*;
@@ -214,8 +214,41 @@ mod tests {
         folded
     }
 
+    /// By workers that are at it at the same time and share a table. The last one gets nothing, the one before little.
+    fn shared(accesses: &[Access], workers: usize, budget: &Arc<Budget>) -> Folded {
+        let store = Arc::new(Store::new(budget.clone()));
+        let mut dealt: Vec<Vec<&[Access]>> = vec![Vec::new(); workers];
+        let busy = workers - 2;
+        for (i, some) in accesses.chunk_by(|a, b| a.3 == b.3).enumerate() {
+            dealt[if i % 64 == 7 { busy } else { i % busy }].push(some);
+        }
+        let start = std::sync::Barrier::new(workers);
+        let work = |mine: &[&[Access]]| {
+            let mut table = Footprints::of(store.clone());
+            start.wait();
+            for some in mine {
+                let column = |of: fn(&Access) -> u32| some.iter().map(of).collect::<Vec<u32>>();
+                let address: Vec<u64> = some.iter().map(|a| a.0).collect();
+                table.add(&Rows { address: &address, size: &column(|a| a.1), group: &column(|a| a.2), implied: &vec![0; some.len()] }, some[0].3);
+            }
+            table
+        };
+        let tables = std::thread::scope(|scope| {
+            let threads: Vec<_> = dealt.iter().map(|mine| scope.spawn(|| work(mine))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let (set, counts) = FootprintSet::new(tables);
+        assert_eq!(counts.iter().map(|c| c.rows).sum::<u64>(), accesses.len() as u64);
+        let entries = set.entries();
+        assert!(entries.is_sorted_by(|a, b| a.key() < b.key()), "each key once");
+        set.fold(&code())
+    }
+
     fn check(accesses: &[Access], tables: usize) {
-        let folded = measured(accesses, tables, &Arc::default());
+        agrees(&measured(accesses, tables, &Arc::default()), accesses);
+    }
+
+    fn agrees(folded: &Folded, accesses: &[Access]) {
         let load = |a: &&Access| a.2 & 3 != 3;
         assert_eq!(folded.whole, by_definition(accesses.iter().filter(load)));
         let stores = by_definition(accesses.iter().filter(|a| !load(a)));
@@ -257,6 +290,33 @@ mod tests {
         let budget = Arc::new(Budget::new(1 << 20));
         assert!(measured(&accesses, 1, &budget) == measured(&accesses, 1, &Arc::default()));
         assert!(budget.spilled() > 10 << 20 && !budget.failed(), "{}", budget.spilled());
+    }
+
+    /// Workers that share a table, of which one or the other writes it to a file while the others go on: nothing is lost, nothing counts twice.
+    #[test]
+    fn workers_share_a_table() {
+        let mut state = 21u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let accesses: Vec<Access> = (0..40_000u64)
+            .map(|i| {
+                let size = if below(9) == 0 { below(200) as u32 } else { 1 << below(5) };
+                let address = match below(200) {
+                    0 => u64::MAX - below(300),
+                    1..40 => 0x7fff_0000 + below(5_000),
+                    _ => below(3_000_000),
+                };
+                (address, size, below(24) as u32, (i / 50 % 3) as u32)
+            })
+            .collect();
+        for (count, workers, bytes, spilled) in [(40_000, 5, usize::MAX, 0), (40_000, 5, 1 << 17, 1 << 19), (20_000, 4, 0, 1 << 18), (1_500, 4, 0, 0), (0, 4, 0, 0)] {
+            let budget = Arc::new(Budget::new(bytes));
+            let accesses = &accesses[..count];
+            agrees(&shared(accesses, workers, &budget), accesses);
+            assert!(budget.spilled() >= spilled && !budget.failed(), "{count} rows: {}", budget.spilled());
+        }
     }
 
     #[test]

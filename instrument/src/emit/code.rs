@@ -34,7 +34,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         translated,
         places: Places::of(function.insns.iter().map(|i| i.ip)),
         sink: Sink::new(function.insns.len() + function.blocks.len()),
-                factory: InstructionInfoFactory::new(),
+        factory: InstructionInfoFactory::new(),
         stays: &function.stays,
         block: 0,
         starts: Vec::with_capacity(function.blocks.len()),
