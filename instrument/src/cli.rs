@@ -3,18 +3,18 @@
 use crate::annotate::Annotations;
 use crate::elf::write::Image;
 use crate::elf::{Elf, Refusal};
+use crate::files::{self, Content, Refused};
 use crate::functions::Options;
 use crate::libs::{self, Library};
 use crate::names;
 use crate::report::{self, Report};
 use crate::rewrite::{Rewritten, Settings, rewrite};
 use clap::{CommandFactory, Parser, ValueEnum};
-use memmap2::Mmap;
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use regex::Regex;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -132,6 +132,15 @@ impl Stop {
     }
 }
 
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Stop {
+        match refused {
+            Refused::Usage(message) => Stop { status: USAGE, message },
+            Refused::Place(message) => Stop::error(message),
+        }
+    }
+}
+
 fn refused(path: &Path, refusal: &Refusal) -> Stop {
     let status = match refusal {
         Refusal::Declined(_) => DECLINED,
@@ -226,16 +235,16 @@ fn run(args: &Args) -> Result<String, Stop> {
         Backend::Auto => if machine_has_pt() { FLAVOUR_PT } else { FLAVOUR_SOFT },
     };
     let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
+    let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
     let data = read(&input)?;
-    check_output(&input, &output)?;
-    let elf = Elf::parse(&data).map_err(|e| refused(&input, &e))?;
+    files::check_both(&input, &output, &annotations)?;
+    let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
     let modes = args.modes.unwrap_or(Modes::Burst);
     let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
     let options = Options { flavour, stores: args.stores, select: selection(args)?, translated, naive: args.naive };
     let translation = if translated { " translated" } else { "" };
     let options_text = format!("{flavour} {} {} {:?} {:?} {:?}{translation}", args.stores, args.naive, args.functions, args.exclude, args.libs);
     let session = Session { options, options_text };
-    let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
     let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
 
     let needed = libs::find(&elf, &input);
@@ -256,29 +265,8 @@ fn run(args: &Args) -> Result<String, Stop> {
     })
 }
 
-/// The content of a regular file.
-fn read(path: &Path) -> Result<Mmap, Stop> {
-    let cannot = |e: std::io::Error| Stop::error(format!("cannot read {}: {e}", path.display()));
-    let meta = std::fs::metadata(path).map_err(cannot)?;
-    if !meta.is_file() {
-        return Err(Stop::error(format!("{} is not a regular file; name an executable or a shared library", path.display())));
-    }
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for every
-    // program that maps its input. The output never is the input (`check_output`), and replaces what it is named after by renaming.
-    unsafe { Mmap::map(&file) }.map_err(cannot)
-}
-
-fn check_output(input: &Path, output: &Path) -> Result<(), Stop> {
-    if let (Ok(a), Ok(b)) = (std::fs::metadata(input), std::fs::metadata(output)) {
-        if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
-            return Err(Stop { status: USAGE, message: format!("{} is the input itself, which is never changed; choose another -o OUT", output.display()) });
-        }
-        if !b.is_file() {
-            return Err(Stop::error(format!("{} exists and is not a regular file; choose another -o OUT", output.display())));
-        }
-    }
-    Ok(())
+fn read(path: &Path) -> Result<Content, Stop> {
+    Content::read(path).map_err(|e| Stop::error(format!("cannot read {}: {e}", path.display())))
 }
 
 /// The libraries to be instrumented.
@@ -296,7 +284,7 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
     Ok(found.iter().filter(|l| names.iter().any(|n| fits(l, n))).cloned().collect())
 }
 
-fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
+fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
     let start = Instant::now();
     let settings = Settings {
         input: target.input.display().to_string(),
@@ -306,14 +294,14 @@ fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let Rewritten { image, mut annotations, mut report } = rewrite(data, &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
+    let Rewritten { image, mut annotations, mut report } = rewrite(data.bytes(), &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
     // The same input and options give the same bytes, so no times in the sidecar.
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
-    write(target, &image, &annotations)?;
+    write(target, data, &image, &annotations)?;
     // Giving back so much memory takes a while; the last file's need not be waited for.
     let Image { changes, pieces, .. } = image;
     rayon::spawn(move || drop((changes, pieces, annotations)));
@@ -322,7 +310,7 @@ fn instrument(data: &[u8], target: &Target, session: &Session) -> Result<(Report
 }
 
 /// Writes both files. The program appears last, so that it never stands there without its sidecar.
-fn write(target: &Target, image: &Image, annotations: &Annotations) -> Result<(), Stop> {
+fn write(target: &Target, data: &Content, image: &Image, annotations: &Annotations) -> Result<(), Stop> {
     let folder = target.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = |what: &Path, e: &dyn std::fmt::Display| {
         Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
@@ -333,6 +321,9 @@ fn write(target: &Target, image: &Image, annotations: &Annotations) -> Result<()
     image.map_err(|e| cannot(&target.output, &e))?;
     let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
     file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
+    if !data.is_unchanged() {
+        return Err(Stop::error(format!("{} was written to while it was read; run the command again", target.input.display())));
+    }
     sidecar.and_then(|sidecar| sidecar.write(&target.annotations)).map_err(|e| cannot(&target.annotations, &e))?;
     file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
     Ok(())
@@ -354,12 +345,14 @@ fn libraries(
     for library in chosen {
         let data = read(&library.path)?;
         let output = folder.join(&library.name);
-        let elf = Elf::parse(&data).map_err(|e| refused(&library.path, &e))?;
+        let annotations = appended(&output, ".mgza");
+        files::check_both(&library.path, &output, &annotations)?;
+        let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
         // A search path of its own would keep the loader from looking beside OUT.
         let own_path = elf.dynamic_value(crate::elf::read::dt(object::elf::DT_RUNPATH)).is_some();
         let target = Target {
             input: library.path.clone(),
-            annotations: appended(&output, ".mgza"),
+            annotations,
             output,
             note_path: None,
             search_path: own_path.then(|| libs::joined_path(&elf, "$ORIGIN", &library.path)),

@@ -23,6 +23,7 @@ pub mod disasm;
 pub mod discover;
 pub mod elf;
 pub mod emit;
+pub mod files;
 pub mod frame;
 pub mod freestanding;
 pub mod functions;
