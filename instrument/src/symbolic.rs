@@ -203,11 +203,7 @@ impl Machine {
     /// Indexed places are not: each load of a table counts for itself.
     fn believable(&self, address: Id) -> bool {
         let (_, terms) = self.sum_of(address);
-        match terms[..] {
-            [] => true,
-            [(_, 1)] => true,
-            _ => false,
-        }
+        matches!(terms[..], [] | [(_, 1)])
     }
 
     fn load(&mut self, address: Id, bytes: u8, insn: usize) -> Id {
