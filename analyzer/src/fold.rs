@@ -311,7 +311,7 @@ mod tests {
                 (address, size, below(24) as u32, (i / 50 % 3) as u32)
             })
             .collect();
-        for (count, workers, bytes, spilled) in [(40_000, 5, usize::MAX, 0), (40_000, 5, 1 << 17, 1 << 19), (20_000, 4, 0, 1 << 18), (1_500, 4, 0, 0), (0, 4, 0, 0)] {
+        for (count, workers, bytes, spilled) in [(40_000, 5, usize::MAX, 0), (40_000, 5, 1 << 17, 1 << 18), (20_000, 4, 0, 1 << 16), (1_500, 4, 0, 0), (0, 4, 0, 0)] {
             let budget = Arc::new(Budget::new(bytes));
             let accesses = &accesses[..count];
             agrees(&shared(accesses, workers, &budget), accesses);
