@@ -101,7 +101,7 @@ impl Worker {
             let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.budget.clone()));
             let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             while stores.len() <= self.buckets.len() {
-                stores.push(Arc::new(Store::new(self.budget.clone())));
+                stores.push(Store::new(self.budget.clone()));
             }
             let footprints = Footprints::of(stores[self.buckets.len()].clone());
             self.buckets.push(Bucket { footprints, reuse: ReuseTotals::new(zoom) });

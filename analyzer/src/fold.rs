@@ -216,7 +216,7 @@ mod tests {
 
     /// By workers that are at it at the same time and share a table. The last one gets nothing, the one before little.
     fn shared(accesses: &[Access], workers: usize, budget: &Arc<Budget>) -> Folded {
-        let store = Arc::new(Store::new(budget.clone()));
+        let store = Store::new(budget.clone());
         let mut dealt: Vec<Vec<&[Access]>> = vec![Vec::new(); workers];
         let busy = workers - 2;
         for (i, some) in accesses.chunk_by(|a, b| a.3 == b.3).enumerate() {

@@ -169,7 +169,7 @@ impl Default for Footprints {
 impl Footprints {
     /// An empty table.
     pub fn new(budget: Arc<Budget>) -> Footprints {
-        Footprints::of(Arc::new(Store::new(budget)))
+        Footprints::of(Store::new(budget))
     }
 
     /// A worker's part of a table that is in a store.

@@ -9,7 +9,7 @@ use std::hint::select_unpredictable;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Number of partitions.
 pub(super) const PARTITIONS: usize = 128;
@@ -33,6 +33,8 @@ pub struct Budget {
     spilled: AtomicUsize,
     /// Writing has failed: everything stays in memory.
     failed: AtomicBool,
+    /// The tables that share it. Held by who writes their entries to a file.
+    stores: Mutex<Vec<Weak<Store>>>,
 }
 
 impl Default for Budget {
@@ -44,7 +46,13 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Budget {
-        Budget { most: (bytes / size_of::<Place>()) as isize, held: AtomicIsize::new(0), spilled: AtomicUsize::new(0), failed: AtomicBool::new(false) }
+        Budget {
+            most: (bytes / size_of::<Place>()) as isize,
+            held: AtomicIsize::new(0),
+            spilled: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            stores: Mutex::default(),
+        }
     }
 
     /// Bytes that went into files.
@@ -263,8 +271,6 @@ pub(crate) struct Store {
     partitions: Vec<Mutex<Partition>>,
     owners: Mutex<Owners>,
     budget: Arc<Budget>,
-    /// Held by who writes entries to a file.
-    spilling: Mutex<()>,
 }
 
 /// A worker that panicked has not left anything half done that could not be read.
@@ -273,8 +279,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    pub(crate) fn new(budget: Arc<Budget>) -> Store {
-        Store { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), owners: Mutex::default(), budget, spilling: Mutex::default() }
+    /// An empty one, which the budget knows of.
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Store> {
+        let store = Arc::new(Store { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), owners: Mutex::default(), budget });
+        locked(&store.budget.stores).push(Arc::downgrade(&store));
+        store
     }
 
     /// The number of a group in an address space.
@@ -390,15 +399,17 @@ impl Partitions {
         others.into_iter().chain(entries).chain(places.blocks).flatten().for_each(|p| self.push_entry(p));
     }
 
-    /// Writes all entries to a file that has no name. If that fails they stay.
+    /// Writes all entries of all tables of the budget to a file that has no name: it may be others that have filled it. If that fails they stay.
     fn spill(&mut self) -> std::io::Result<()> {
+        let budget = &*self.store.budget;
         // Another worker may be at it.
-        let Ok(_writing) = self.store.spilling.try_lock() else { return Ok(()) };
+        let Ok(mut known) = budget.stores.try_lock() else { return Ok(()) };
+        known.retain(|s| s.strong_count() > 0);
+        let stores: Vec<Arc<Store>> = known.iter().filter_map(Weak::upgrade).collect();
         let file = Arc::new(nameless()?);
         let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
         let mut at = 0u64;
-        let budget = &self.store.budget;
-        for partition in &self.store.partitions {
+        for partition in stores.iter().flat_map(|s| &s.partitions) {
             let mut partition = locked(partition);
             let more = partition.merge(&mut self.scratch);
             budget.held.fetch_add(more, Ordering::Relaxed);
@@ -440,4 +451,36 @@ fn nameless() -> std::io::Result<File> {
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::footprint::pack;
+
+    /// A table that is complete has filled the budget: what comes then does not go to files in the smallest pieces.
+    #[test]
+    fn a_budget_that_others_have_filled_is_emptied() {
+        let most = 1usize << 17;
+        let budget = Arc::new(Budget::new(most * size_of::<Place>()));
+        let [first, second] = [(); 2].map(|()| Store::new(budget.clone()));
+        let mut keys = (0u64..).map(|i| pack(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30, 7));
+        let mut add = |table: &mut Partitions| keys.by_ref().take(1 << 10).for_each(|key| table.push_entry(Place { key, maps: Maps::default() }));
+        let mut rounds = 0;
+        let mut table = Partitions::new(first.clone());
+        while (budget.held.load(Ordering::Relaxed) as usize) < most / 32 * 31 {
+            add(&mut table);
+            rounds += 1;
+        }
+        table.flush();
+        assert_eq!(budget.spilled(), 0);
+        let mut table = Partitions::new(second.clone());
+        let more = 1 << 10;
+        (0..more).for_each(|_| add(&mut table));
+        table.flush();
+        let runs: Vec<Run> = [first, second].iter().flat_map(|s| s.finish()).flatten().collect();
+        assert_eq!(runs.iter().map(Run::len).sum::<usize>(), (rounds + more) << 10);
+        let files: std::collections::HashSet<_> = runs.iter().filter_map(|r| if let Run::File(file, ..) = r { Some(Arc::as_ptr(file)) } else { None }).collect();
+        assert!(!budget.failed() && (4..=((rounds + more) << 10) / most + 2).contains(&files.len()), "{} files", files.len());
+    }
 }
