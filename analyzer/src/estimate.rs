@@ -26,6 +26,7 @@
 use crate::input::weights::UNIT;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
+use std::cmp::Ordering;
 
 mod clusters;
 mod footprint;
@@ -124,7 +125,7 @@ impl Estimate {
 
     /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
     pub fn vague(&self) -> bool {
-        !(self.hi <= 2.0 * self.lo)
+        !matches!(self.hi.partial_cmp(&(2.0 * self.lo)), Some(Ordering::Less | Ordering::Equal))
     }
 }
 

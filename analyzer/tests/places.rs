@@ -76,7 +76,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
                 sample: (seq / 300) as u32 + if process == 8 { 10 } else { 0 },
                 time_ns: seq * 10,
                 site,
-                address: base + random.below(spread) * if site % 2 == 0 { 8 } else { 1 },
+                address: base + random.below(spread) * if site.is_multiple_of(2) { 8 } else { 1 },
                 size: if random.below(50) == 0 { 1 + random.below(9000) as u32 } else { [1, 4, 8, 16, 64][random.below(5) as usize] },
                 class: 1 + (site % 2) as u8,
                 ip: 0x1000,
@@ -191,7 +191,7 @@ fn rows_of_objects_agree_with_their_definition() {
         let end = r.address + u64::from(r.size);
         let mut from = r.address;
         while from < end {
-            let to = ((from >> 12) + 1 << 12).min(end);
+            let to = (((from >> 12) + 1) << 12).min(end);
             places.entry(object_at(r.process, from, r.time_ns)).or_default().bytes.extend((from..to).map(|b| (r.process, b)));
             from = to;
         }

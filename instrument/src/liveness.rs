@@ -253,13 +253,14 @@ mod tests {
         // xor ecx,ecx; call; mov rcx,[rdi]; ret
         let code = [&[0x31, 0xc9, 0xe8, 0, 0x10, 0, 0][..], &MOV_RCX_RDI, &[RET]].concat();
         let stub = 0x1107;
-        let input = Input { plt: vec![0x1100..0x1200], imported: [stub].into(), ..Input::default() };
+        let plt = || std::iter::once(0x1100..0x1200).collect::<Vec<_>>();
+        let input = Input { plt: plt(), imported: [stub].into(), ..Input::default() };
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
         assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
-        let linked = Input { imported: Default::default(), plt: vec![0x1100..0x1200], ..Input::default() };
+        let linked = Input { imported: Default::default(), plt: plt(), ..Input::default() };
         assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
-        let ends = Input { plt: vec![0x1100..0x1200], imported: [stub].into(), no_return: [stub].into(), ..Input::default() };
+        let ends = Input { plt: plt(), imported: [stub].into(), no_return: [stub].into(), ..Input::default() };
         assert_eq!(dead_with(&ends, &code, true), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
         let got = dead_with(&input, &code, true);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.

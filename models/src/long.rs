@@ -192,7 +192,7 @@ impl Long {
     fn home(&self, block: u64) -> usize {
         const SIDE: u64 = 64 / size_of::<Entry>() as u64;
         let group = (spread(block / SIDE) >> self.table_shift) & !(SIDE - 1);
-        (group | block % SIDE) as usize & (self.table.len() - 1)
+        (group | (block % SIDE)) as usize & (self.table.len() - 1)
     }
 
     #[inline(always)]

@@ -74,7 +74,7 @@ fn measure(app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path, 
     off.envs(fixed);
     let (_, events) = step(dir, &watch, &app.path, &[], &off).unwrap();
     let trace = dir.join("trace.got");
-    tools::run(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &all).envs(fixed), LIMIT).unwrap();
+    tools::run(record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &all).envs(fixed), LIMIT).unwrap();
     count(&app.sidecar, &linkage(&app.original), &events, &rows::read(&trace).unwrap(), stray)
 }
 

@@ -111,7 +111,7 @@ fn attached(what: &str, program: &Path, args: &[&str], dir: &Path, expected: &Ou
         command.args(["-O1", "-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(mgz_tests::programs::source("gate"));
         tools::succeed(&mut command, LIMIT).unwrap();
     }
-    let (rate, window) = if turn % 2 == 0 { ("10000", "16") } else { ("1000", "1000") };
+    let (rate, window) = if turn.is_multiple_of(2) { ("10000", "16") } else { ("1000", "1000") };
     let mut refused = None;
     let meanwhile = |pid: i32| {
         let mut recorder = tools::tool("mgz-record");

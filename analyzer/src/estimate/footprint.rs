@@ -404,7 +404,7 @@ mod tests {
                         // An array is loaded once, and then the one behind it again and again.
                         2 => if i < n / 10 { i } else { n / 10 + i % (n / 30) },
                         // Walked in steps, by loads that are taken for irregular.
-                        _ => 1 << 40 | i * 7 % (n / 23),
+                        _ => (1 << 40) | (i * 7 % (n / 23)),
                     })
                     .collect();
                 let truth = distinct(&run);
@@ -436,7 +436,7 @@ mod tests {
                 let (start, period) = if sample < samples / 2 { (sample * slow, slow) } else { ((sample - samples / 2) * fast, fast) };
                 let from = start + random.below(period - window + 1);
                 for at in from..from + window {
-                    let address = if sample < samples / 2 { at } else { 1 << 40 | at % 20_000 };
+                    let address = if sample < samples / 2 { at } else { (1 << 40) | (at % 20_000) };
                     seen.entry(address).or_default().push(sample as u32);
                 }
             }
@@ -497,7 +497,7 @@ mod tests {
                 let from = sample * period + random.below(period - window);
                 for at in from..from + window {
                     let place = at % turn;
-                    let address = if place < entries { 1 << 30 | place * 2 } else { 1 << 40 | random.below(256) * random.below(256) };
+                    let address = if place < entries { (1 << 30) | (place * 2) } else { (1 << 40) | (random.below(256) * random.below(256)) };
                     let list = seen.entry(address).or_default();
                     if list.last() != Some(&(sample as u32)) {
                         list.push(sample as u32);

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_few_samples_have_met_is_vague() {
         for (length, vague) in [(16_384u64, true), (524_288, false)] {
-            let run: Vec<u64> = (0..1u64 << 20).map(|i| if i < length { 1 << 40 | i * 8 } else { i % 512 * 64 }).collect();
+            let run: Vec<u64> = (0..1u64 << 20).map(|i| if i < length { (1 << 40) | (i * 8) } else { i % 512 * 64 }).collect();
             let (mut incidence, mut order) = (Incidence::default(), Order::default());
             for (sample, part) in run.chunks_exact(8192).enumerate() {
                 let group: Vec<u32> = part[3000..3512].iter().map(|a| 1 + (a >> 40) as u32).collect();
@@ -265,7 +265,7 @@ mod tests {
         let run: Vec<u64> = (0..12 * (slow + fast))
             .map(|i| match (i / (slow + fast), i % (slow + fast)) {
                 (_, at) if at < slow => at as u64 % 300 * 8,
-                (turn, at) => 1 << 40 | (turn * 20_000 + at % 5_000) as u64 * 8,
+                (turn, at) => (1 << 40) | ((turn * 20_000 + at % 5_000) as u64 * 8),
             })
             .collect();
         let mut state = 5u64;
