@@ -1,5 +1,6 @@
 //! Running the PT flavour on a CPU without `ptwrite`: a copy in which each `ptwrite` is a NOP of the same length.
 
+use crate::tools;
 use anyhow::{Context, Result, bail};
 use mgz_annotations_schema::Sidecar;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -44,9 +45,6 @@ pub fn replace(path: &Path) -> Result<usize> {
             _ => bail!("{}: no ptwrite at {:#x}", path.display(), ptwrite.ip),
         }
     }
-    let mode = std::fs::metadata(path)?.permissions();
-    std::fs::remove_file(path)?;
-    std::fs::write(path, bytes)?;
-    std::fs::set_permissions(path, mode)?;
+    tools::write_program(path, &bytes)?;
     Ok(sidecar.ptwrites.len())
 }

@@ -1,7 +1,7 @@
 //! Finding and running the binaries under test, and saying what was skipped.
 
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub fn full_matrix() -> bool {
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    program.contains('/') && std::path::Path::new(program).exists() || std::env::split_paths(&path).any(|d| d.join(program).is_file())
+    program.contains('/') && Path::new(program).exists() || std::env::split_paths(&path).any(|d| d.join(program).is_file())
 }
 
 /// Exit status as the shell has it: 128 + n for a signal.
@@ -123,6 +123,17 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
     Ok(output)
 }
 
+/// Writes a program that this process, or one that it starts, will run; what was there keeps its permissions. Another process does the writing: a descriptor
+/// of this one that is open for writing goes into whatever another test starts at the same time, and as long as that has not come to its `exec`, the kernel
+/// refuses to run the program ("text file busy").
+pub fn write_program(path: &Path, bytes: &[u8]) -> Result<()> {
+    let output = run_with(Command::new("cp").arg("/dev/stdin").arg(path), Some(bytes), LIMIT)?;
+    if !output.status.success() {
+        bail!("cannot write {}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
 /// A tool of this workspace as a command.
 pub fn tool(name: &str) -> Command {
     Command::new(binary(name))
@@ -130,3 +141,34 @@ pub fn tool(name: &str) -> Command {
 
 /// Two minutes: enough for every command that a test runs, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn programs_written_while_others_start_can_be_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = std::fs::read("/bin/true").unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        run(&mut Command::new("/bin/true"), LIMIT).unwrap();
+                    }
+                });
+            }
+            let ran = (0..100).map(|i| {
+                let path = dir.path().join(i.to_string());
+                write_program(&path, &program)?;
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+                succeed(&mut Command::new(&path), LIMIT)
+            });
+            let failed: Vec<String> = ran.filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(failed.is_empty(), "{} of 100: {failed:?}", failed.len());
+        });
+    }
+}

@@ -188,6 +188,5 @@ fn remove_sections(path: &Path) -> Result<()> {
     bytes[40..48].fill(0);
     bytes[60..64].fill(0);
     bytes.truncate(at);
-    std::fs::write(path, bytes)?;
-    Ok(())
+    tools::write_program(path, &bytes)
 }

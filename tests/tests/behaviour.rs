@@ -242,7 +242,7 @@ fn programs_that_others_start() {
     tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let script = dir.path().join("script");
-    std::fs::write(&script, "#!/bin/sh\n\"$1\" abc; \"$1\" xyz\n").unwrap();
+    tools::write_program(&script, b"#!/bin/sh\n\"$1\" abc; \"$1\" xyz\n").unwrap();
     tools::succeed(Command::new("chmod").arg("+x").arg(&script), LIMIT).unwrap();
     let line = |p: &Path| format!("('{0}' abc;'{0}' xyz)", p.display());
     let shell: [&Path; 2] = ["/bin/sh".as_ref(), &script];
