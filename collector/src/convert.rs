@@ -9,6 +9,7 @@
 //! files stay, so that nothing is lost or counted twice; damaged or torn spill segments are left out,
 //! counted and named.
 
+mod balance;
 mod encode;
 mod expand;
 mod pace;

@@ -158,46 +158,46 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     if pace.event >= 0
         && !core::mem::take(&mut place.failed)
         && place.begun.is_multiple_of(2)
-        && let Some((last, stride, per_three)) = stride(end, slots)
+        && let Some((last, stride, between, seen)) = stride(end, slots)
     {
         let records = if near { NEAR } else { u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED) };
-        let iterations = (3 * records / per_three).max(1);
+        let iterations = (seen * records / between).max(1);
         return Plan::Watch {
             address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
-            records: (iterations * per_three / 3) as u32,
+            records: (iterations * between / seen) as u32,
             kind: if near { PACE_WATCHED_NEAR } else { PACE_WATCHED },
         };
     }
     Plan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
-/// An address that advances steadily in the last slots of a window: where it was last, its stride, and the slots of three iterations.
-fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64)> {
+/// An address that advances steadily in the last slots of a window: where it was last, its stride, and how many slots so many iterations took, as far as they can be followed back: three
+/// alone would say little of loops whose iterations differ.
+fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Records that are tried.
     const TRIED: usize = 8;
-    /// Slots that are searched.
+    /// Slots in which one iteration must follow another.
     const REACH: usize = 400;
+    /// Iterations that must be seen.
+    const SEEN: u64 = 3;
     /// Strides beyond this are of something else.
     const MOST: i64 = 4096;
-    let count = (slots as usize).min(REACH + TRIED);
+    let count = slots as usize;
     // SAFETY: the slots were just written by this thread; the place is its own until it is published.
-    let window = unsafe { core::slice::from_raw_parts((end - 16 * count as u64) as *const Slot, count) };
+    let window = unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const Slot, count) };
     for first in (count.saturating_sub(TRIED)..count).rev() {
         let id = window[first].id;
-        let (mut last, mut step, mut found) = (window[first].payload, 0i64, 0u64);
-        for at in (0..first).rev() {
-            if window[at].id != id {
-                continue;
-            }
-            let difference = last.wrapping_sub(window[at].payload) as i64;
-            if difference == 0 || difference.abs() > MOST || (found > 0 && difference != step) {
+        let (mut before, mut step, mut seen, mut from) = (window[first].payload, 0i64, 0u64, first);
+        while let Some(at) = (from.saturating_sub(REACH)..from).rev().find(|&at| window[at].id == id) {
+            let difference = before.wrapping_sub(window[at].payload) as i64;
+            if difference == 0 || difference.abs() > MOST || (seen > 0 && difference != step) {
                 break;
             }
-            (step, last) = (difference, window[at].payload);
-            found += 1;
-            if found == 3 {
-                return Some((window[first].payload, step as u64, (first - at) as u64));
-            }
+            (step, before, from) = (difference, window[at].payload, at);
+            seen += 1;
+        }
+        if seen >= SEEN {
+            return Some((window[first].payload, step as u64, (first - from) as u64, seen));
         }
     }
     None

@@ -2,15 +2,16 @@
 //! (`collector/runtime/src/pace.rs`).
 //!
 //! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost is what the *near* measurements of the run take in the middle. What is left, by
-//! record, is pooled over the windows that have most of their loads in the same function, likewise. Watched measurements are noisy and without bias; laps are of code that records, which
-//! takes one to ten times as long, so they tell less. Both are pooled as logarithms, weighted by their errors.
-//! Functions without a measurement are taken to be like the others.
+//! record, is pooled over the windows that end in the same function, likewise. Watched measurements are noisy; laps are of code that records, which takes longer, by what is known
+//! roughly: so they tell a lot of slow code and little of fast code. Both are pooled as logarithms, weighted by their errors.
+//! Functions without a measurement are taken to be like the others. Where windows lead from one function to another, that tells how their speeds compare (`balance`).
 //!
-//! What the errors are, and what a lap says of the original code, comes from a comparison with `ring`, which counts, by function, over the kernels of `benches/`, gzip, bzip2, xz,
-//! python3, perl, mawk and sqlite3 (0.25 to 10 ns a record).
+//! What the errors are, and what a lap says of the original code, comes from a comparison with `ring`, which counts, and the time that programs take by themselves: by function, over community detection,
+//! page rank, connected components, layers, kernels of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
 
-use super::windows::Window;
-use mgz_annotations_schema::spill::pace;
+use super::balance::{Rate, balanced};
+use super::windows::{Code, Window};
+use mgz_annotations_schema::spill::{cause, pace};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the speed of a window's code.
@@ -20,18 +21,25 @@ pub(super) struct Speed {
     pub ns_per_load: f64,
     /// Its 95 % interval reaches from 1 / (1 + this) to (1 + this) times the value.
     pub error: f64,
-    /// `watched`, `lap` or `others`.
+    /// `watched`, `lap`, `others` or `balance`.
     pub source: &'static str,
 }
 
-/// Nanoseconds that recording usually adds to a record of a lap: 0 to 2 where code is bound by throughput or waits for memory.
-const ADDED: f64 = 1.0;
-/// Nanoseconds that it adds where a lap goes from one function to another, by a call or a return, through a hook.
-const ADDED_BY_CHANGE: f64 = 15.0;
+/// Nanoseconds that recording usually adds to a record of a lap, and their standard deviation: 0 where the original waits for memory, 1 to 2.5 elsewhere.
+const ADDED: [f64; 2] = [1.2, 0.9];
+/// Nanoseconds that it adds where a lap goes from one function to another, by a call or a return, through a hook: where there are few ways from function to function, and many. A processor
+/// foresees where the hook's jump leads as long as there are few.
+const ADDED_BY_CHANGE: [f64; 2] = [1.0, 11.0];
+/// How many are few, and many. What lies between is in proportion.
+const WAYS: [f64; 2] = [10.0, 35.0];
+/// Standard deviation of the latter, as a share of it.
+const CHANGE_SIGMA: f64 = 0.5;
 /// Of what a lap takes per record, the original takes this share at least.
-const LEAST_SHARE: f64 = 0.3;
-/// Standard deviation of the logarithm of what is left.
-const LAP_SIGMA: f64 = 0.7;
+const LEAST_SHARE: f64 = 0.15;
+/// Standard deviation of the logarithm of what is left, besides: recording evicts the program's data, and the code behind a window is not quite the window's.
+const LAP_SIGMA: f64 = 0.4;
+/// What is left of a lap that recording has taken most of tells no less than this: the logarithm's standard deviation.
+const LAP_SIGMA_MOST: f64 = 1.0;
 /// Standard deviation of the logarithm of what was watched, however often: what runs behind a window is not quite the window's code.
 const WATCHED_SIGMA: f64 = 0.4;
 /// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where three are done in each.
@@ -41,6 +49,8 @@ const LEAST: f64 = 0.1;
 const USUAL: f64 = 0.8;
 /// Standard deviation of the logarithm of that.
 const USUAL_SIGMA: f64 = 1.0;
+/// Functions whose windows are balanced one by one; those that fewest windows begin and end in are taken together.
+const BALANCED: usize = 128;
 /// Times that costs and speeds are found from each other: enough for a thousandth where near ways are an eighth of the others.
 const ROUNDS: usize = 4;
 /// What was watched cannot take longer than code that records; so many times a lap's nanoseconds are let pass as noise.
@@ -57,35 +67,78 @@ pub(super) fn name(kind: u8) -> &'static str {
     }
 }
 
-/// Speeds of all windows; `None` for all if nothing was measured.
+/// Speeds of all windows, by where they begin; `None` for all if nothing was measured.
 pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
-    let laps = by_function(windows, pace::LAP, pace::LAP_NEAR, &BTreeMap::new());
-    let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR, &laps);
-    let changes = changes(windows);
-    let codes: BTreeSet<(u16, u32)> = watched.keys().chain(laps.keys()).copied().collect();
-    let known = |code| {
-        let lap = laps.get(&code).map(|&lap| (lap, changes.get(&code).copied().unwrap_or(0.0)));
-        (code, pooled(watched.get(&code).copied(), lap))
-    };
-    let functions: BTreeMap<(u16, u32), Pooled> = codes.into_iter().map(known).collect();
-    let others = median(&mut windows.iter().filter_map(|w| functions.get(&w.code).map(|f| f.ns)).collect::<Vec<_>>());
-    let others = others.map(|ns| Pooled { ns, sigma: USUAL_SIGMA, source: "others" });
+    let functions = measured(windows);
+    let others = median(&mut windows.iter().filter_map(|w| functions.get(&w.last).map(|f| f.ns)).collect::<Vec<_>>());
+    let Some(others) = others.map(|ns| Pooled { ns, sigma: USUAL_SIGMA, source: "others" }) else { return vec![None; windows.len()] };
+    let numbers = numbers(windows);
+    let number = |code: &Code| numbers.get(code).copied().unwrap_or(numbers.len());
+    let mut known = vec![others; numbers.len() + 1];
+    numbers.iter().for_each(|(code, &number)| known[number] = functions.get(code).copied().unwrap_or(others));
+    let moves: Vec<(usize, usize)> = windows.iter().filter(|w| w.cause == cause::WHOLE).map(|w| (number(&w.first), number(&w.last))).collect();
+    let rates: Vec<Rate> = known.iter().map(|p| Rate { log: -p.ns.ln(), sigma: p.sigma }).collect();
+    for (known, rate) in known.iter_mut().zip(balanced(&moves, &rates)) {
+        // The greater part of what is known then.
+        let source = if rate.sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2 { "balance" } else { known.source };
+        *known = Pooled { ns: (-rate.log).exp().max(LEAST), sigma: rate.sigma, source };
+    }
     let of = |w: &Window| {
-        let Pooled { ns, sigma, source } = functions.get(&w.code).copied().or(others)?;
+        let Pooled { ns, sigma, source } = known[number(&w.first)];
         // Records of the code in this window, by load.
         (w.loads > 0).then(|| Speed { ns_per_load: ns * f64::from(w.records) / f64::from(w.loads), error: (1.96 * sigma).exp_m1(), source })
     };
     windows.iter().map(of).collect()
 }
 
-/// By function: changes to another function per record of its windows.
-fn changes(windows: &[Window]) -> BTreeMap<(u16, u32), f64> {
-    let mut sums: BTreeMap<(u16, u32), (u64, u64)> = BTreeMap::new();
-    for w in windows {
-        let sum = sums.entry(w.code).or_default();
-        *sum = (sum.0 + u64::from(w.changes), sum.1 + u64::from(w.records));
+/// Numbers of the functions that most windows begin and end in.
+fn numbers(windows: &[Window]) -> BTreeMap<Code, usize> {
+    let mut ends: BTreeMap<Code, usize> = BTreeMap::new();
+    windows.iter().flat_map(|w| [w.first, w.last]).for_each(|code| *ends.entry(code).or_default() += 1);
+    let mut list: Vec<(usize, Code)> = ends.into_iter().map(|(code, n)| (n, code)).collect();
+    list.sort_unstable_by_key(|&(n, code)| (std::cmp::Reverse(n), code));
+    list.into_iter().take(BALANCED).enumerate().map(|(number, (_, code))| (code, number)).collect()
+}
+
+/// What the measurements tell, by function.
+fn measured(windows: &[Window]) -> BTreeMap<Code, Pooled> {
+    let laps = by_function(windows, pace::LAP, pace::LAP_NEAR, &BTreeMap::new());
+    let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR, &laps);
+    let changes = changes(windows);
+    let codes: BTreeSet<Code> = watched.keys().chain(laps.keys()).copied().collect();
+    let known = |code| {
+        let lap = laps.get(&code).map(|&lap| (lap, changes.get(&code).copied().unwrap_or_default()));
+        (code, pooled(watched.get(&code).copied(), lap))
+    };
+    codes.into_iter().map(known).collect()
+}
+
+/// How often windows that end in a function go from one to another.
+#[derive(Clone, Copy, Default)]
+struct Changes {
+    /// By record.
+    rate: f64,
+    /// By so many ways, usually.
+    ways: f64,
+}
+
+impl Changes {
+    /// Nanoseconds that they add to a record of a lap.
+    fn added(self) -> f64 {
+        let [few, many] = ADDED_BY_CHANGE;
+        self.rate * (few + (many - few) * ((self.ways - WAYS[0]) / (WAYS[1] - WAYS[0])).clamp(0.0, 1.0))
     }
-    sums.into_iter().map(|(code, (changes, records))| (code, changes as f64 / records.max(1) as f64)).collect()
+}
+
+fn changes(windows: &[Window]) -> BTreeMap<Code, Changes> {
+    let mut lists: BTreeMap<Code, Vec<&Window>> = BTreeMap::new();
+    windows.iter().for_each(|w| lists.entry(w.last).or_default().push(w));
+    let of = |list: Vec<&Window>| {
+        let sum = |of: fn(&Window) -> u32| list.iter().map(|w| u64::from(of(w))).sum::<u64>();
+        let ways = median(&mut list.iter().map(|w| f64::from(w.ways)).collect::<Vec<_>>()).unwrap_or(0.0);
+        Changes { rate: sum(|w| w.changes) as f64 / sum(|w| w.records).max(1) as f64, ways }
+    };
+    lists.into_iter().map(|(code, list)| (code, of(list))).collect()
 }
 
 /// What is known of a function.
@@ -98,17 +151,18 @@ struct Pooled {
     source: &'static str,
 }
 
-/// Both kinds of measurement are (nanoseconds, standard error); a lap comes with its changes of function per record.
-fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), f64)>) -> Pooled {
-    let log = |(ns, error): (f64, f64), sigma: f64| (ns.max(LEAST).ln(), sigma.hypot(error / ns.max(LEAST)));
-    let bare = |lap: f64, changes: f64| (lap - ADDED - ADDED_BY_CHANGE * changes).max(LEAST_SHARE * lap);
+/// Both kinds of measurement are (nanoseconds, standard error).
+fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), Changes)>) -> Pooled {
     let source = if watched.is_some() { "watched" } else if lap.is_some() { "lap" } else { "others" };
-    let watched = watched.map(|w| log(w, WATCHED_SIGMA));
+    let watched = watched.map(|(ns, error)| {
+        let ns = ns.max(LEAST);
+        (ns.ln(), WATCHED_SIGMA.hypot(error / ns))
+    });
     let lap = lap.map(|((ns, error), changes)| {
         let ns = ns.max(LEAST);
-        // The error of the lap, in proportion.
-        let bare = bare(ns, changes);
-        log((bare, error / ns * bare), LAP_SIGMA)
+        let bare = (ns - ADDED[0] - changes.added()).max(LEAST_SHARE * ns);
+        let unsure = error.hypot(ADDED[1]).hypot(CHANGE_SIGMA * changes.added());
+        (bare.ln(), LAP_SIGMA.hypot(unsure / bare).min(LAP_SIGMA_MOST))
     });
     let all = [watched, lap, Some((USUAL.ln(), USUAL_SIGMA))];
     let (weights, sum) = all.into_iter().flatten().fold((0.0, 0.0), |(weights, sum), (value, sigma)| (weights + sigma.powi(-2), sum + value * sigma.powi(-2)));
@@ -116,7 +170,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), f64)>) -> Pooled
 }
 
 /// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of which it is known what they take at most.
-fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<(u16, u32), (f64, f64)>) -> BTreeMap<(u16, u32), (f64, f64)> {
+fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<Code, (f64, f64)>) -> BTreeMap<Code, (f64, f64)> {
     let of = |kind| windows.iter().filter(move |w| w.pace.kind == kind && w.pace.records > 0);
     let (ns, records) = (|w: &Window| f64::from(w.pace.ns), |w: &Window| f64::from(w.pace.records));
     let Some((mut cost, mut cost_error)) = typical(&mut of(near).map(ns).collect::<Vec<_>>()) else { return BTreeMap::new() };
@@ -124,17 +178,17 @@ fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<(u16, u3
     let mut found = BTreeMap::new();
     // The near ones have some records as well: cost and speeds are found in turns.
     for _ in 0..ROUNDS {
-        let mut measured: BTreeMap<(u16, u32), Vec<(f64, f64)>> = BTreeMap::new();
+        let mut measured: BTreeMap<Code, Vec<(f64, f64)>> = BTreeMap::new();
         for w in of(far) {
             // Nor is the window itself, recorded and cold, faster than the code by itself: what took longer has gone another way.
             let own = 1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
-            if (ns(w) - cost) / records(w) <= bounds.get(&w.code).map_or(own, |b| SLOWER * b.0) {
-                measured.entry(w.code).or_default().push((ns(w), records(w)));
+            if (ns(w) - cost) / records(w) <= bounds.get(&w.last).map_or(own, |b| SLOWER * b.0) {
+                measured.entry(w.last).or_default().push((ns(w), records(w)));
             }
         }
         found = measured.into_iter().filter_map(|(code, list)| Some((code, speed_of(&list, cost, cost_error, cost_error * nears)?))).collect();
         let usual = median(&mut found.values().map(|f: &(f64, f64)| f.0).collect::<Vec<_>>()).unwrap_or(0.0);
-        let costs = of(near).map(|w| ns(w) - records(w) * found.get(&w.code).map_or(usual, |f| f.0).max(0.0));
+        let costs = of(near).map(|w| ns(w) - records(w) * found.get(&w.last).map_or(usual, |f| f.0).max(0.0));
         let Some(next) = typical(&mut costs.collect::<Vec<_>>()) else { break };
         (cost, cost_error) = (next.0.max(0.0), next.1);
     }
@@ -213,10 +267,12 @@ mod tests {
             records: 1000,
             loads,
             changes: 0,
+            ways: 0,
             begin_ns: 0,
             end_ns: 5_000,
             cause: 0,
-            code: (0, function),
+            first: (0, function),
+            last: (0, function),
             pace: Pace { kind, records, ns },
         }
     }
@@ -236,7 +292,7 @@ mod tests {
         assert!((0.8..1.02).contains(&first.ns_per_load) && (0.5..1.6).contains(&first.error) && first.source == "watched", "{first:?}");
         // 3 ns in a lap are two in the original, give or take; or less, since usually it is less.
         let lap = speeds[9].unwrap();
-        assert!((1.3..1.7).contains(&lap.ns_per_load) && (1.8..2.4).contains(&lap.error) && lap.source == "lap", "{lap:?}");
+        assert!((1.3..1.75).contains(&lap.ns_per_load) && (1.2..2.0).contains(&lap.error) && lap.source == "lap", "{lap:?}");
         assert_eq!(speeds[16].unwrap().source, "others");
         // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million loads each.
         let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0)).collect();
@@ -248,17 +304,48 @@ mod tests {
         assert!((0.49..0.51).contains(&(half.loads / all.loads)) && half.error > all.error + 0.3, "{half:?}");
     }
 
+    /// Laps of a function, of `ns` a record.
+    fn laps(function: u32, ns: u32, changes: u32, ways: u32) -> impl Iterator<Item = Window> {
+        let far = (0..4).map(move |k| window(function, 1000, pace::LAP, 2048, 2_000 + ns * 2048 + 10 * k));
+        let near = (0..3).map(move |_| window(function, 1000, pace::LAP_NEAR, 256, 2_000 + ns * 256));
+        far.chain(near).map(move |w| Window { changes, ways, end_ns: 30_000, ..w })
+    }
+
     #[test]
-    fn calls_are_what_makes_a_lap_slow() {
-        let laps = |function, changes| {
-            let far = (0..4).map(move |k| window(function, 1000, pace::LAP, 2048, 2_000 + 4 * 2048 + 10 * k));
-            let near = (0..3).map(move |_| window(function, 1000, pace::LAP_NEAR, 256, 2_000 + 4 * 256));
-            far.chain(near).map(move |w| Window { changes, ..w })
-        };
-        let list: Vec<Window> = laps(1, 0).chain(laps(2, 150)).collect();
+    fn calls_that_nobody_foresees_are_what_makes_a_lap_slow() {
+        let list: Vec<Window> = laps(1, 4, 0, 0).chain(laps(2, 4, 150, 80)).chain(laps(3, 4, 150, 4)).collect();
         let speeds = speeds(&list);
-        let (plain, calling) = (speeds[0].unwrap().ns_per_load, speeds[7].unwrap().ns_per_load);
-        assert!((1.7..2.2).contains(&plain) && (0.9..1.2).contains(&calling), "{plain} {calling}");
+        let [plain, calling, foreseen] = [0, 7, 14].map(|k| speeds[k].unwrap().ns_per_load);
+        assert!((1.9..2.8).contains(&plain) && (0.8..1.4).contains(&calling) && (0.9 * plain..plain).contains(&foreseen), "{plain} {calling} {foreseen}");
+    }
+
+    #[test]
+    fn laps_tell_a_lot_of_slow_code_and_little_of_fast_code() {
+        let list: Vec<Window> = laps(1, 2, 0, 0).chain(laps(2, 15, 0, 0)).collect();
+        let speeds = speeds(&list);
+        let [fast, slow] = [0, 7].map(|k| speeds[k].unwrap());
+        assert!((8.5..14.0).contains(&slow.ns_per_load) && slow.error < 1.2 && fast.error > 1.5 * slow.error, "{fast:?} {slow:?}");
+    }
+
+    #[test]
+    fn windows_that_lead_from_one_function_to_another_tell_how_fast_these_are() {
+        // As likely to be left after a record, both; but the second takes four times as long, so that four times as many windows begin there.
+        let go = |first, last, n| (0..n).map(move |_| Window { last: (0, last), ..window(first, 1000, pace::NONE, 0, 0) });
+        let list: Vec<Window> = laps(1, 3, 0, 0).chain(go(1, 1, 100)).chain(go(1, 2, 100)).chain(go(2, 2, 400)).chain(go(2, 1, 400)).collect();
+        let speeds = speeds(&list);
+        let [fast, slow] = [7, 7 + 200].map(|k| speeds[k].unwrap());
+        assert!((3.2..4.8).contains(&(slow.ns_per_load / fast.ns_per_load)) && slow.source == "balance", "{fast:?} {slow:?}");
+        let alone = super::speeds(&list[..7]);
+        assert!(fast.ns_per_load < alone[0].unwrap().ns_per_load && slow.error < 2.0 * alone[0].unwrap().error, "{fast:?} {alone:?}");
+    }
+
+    #[test]
+    fn functions_of_which_there_are_too_many_are_one() {
+        let list: Vec<Window> = (0..3 * BALANCED as u32).flat_map(|f| laps(f, 3, 0, 0)).collect();
+        let speeds = speeds(&list);
+        let all: Vec<f64> = speeds.iter().map(|s| s.unwrap().ns_per_load).collect();
+        assert!(all.iter().all(|ns| (0.9..2.2).contains(ns)), "{all:?}");
+        assert!(speeds.iter().any(|s| s.unwrap().source == "others"));
     }
 
     #[test]

@@ -11,9 +11,15 @@ use mgz_annotations_schema::trace::{Manifest, WINDOWS};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Module and function.
+pub(super) type Code = (u16, u32);
+
+/// Its beginning and its end are this share of a window's loads, each.
+const PART: usize = 8;
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,11 +32,15 @@ pub(super) struct Window {
     pub loads: u32,
     /// Times that one load was in another function than the one before: calls and returns, which take a recording thread longer.
     pub changes: u32,
+    /// Different pairs of loads among these: where there are many, each call and return is foreseen by no branch predictor.
+    pub ways: u32,
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
-    /// The module and function that most of its loads are in.
-    pub code: (u16, u32),
+    /// Where it began: the code of most loads of its first part.
+    pub first: Code,
+    /// Where it ended, likewise.
+    pub last: Code,
     /// What was measured behind it.
     pub pace: Pace,
 }
@@ -43,15 +53,17 @@ pub(super) struct Collector {
     pub list: Vec<Window>,
     /// The thread of the window before, if it has rows: a measurement is told with the window that follows it.
     before: Option<ThreadKey>,
-    /// Loads by function of the current window.
-    tally: BTreeMap<(u16, u32), u32>,
+    /// Of the current window: code and number of loads, by row.
+    rows: Vec<(Code, u32)>,
+    /// Of the current window: [`Window::ways`].
+    ways: HashSet<[(u16, u32); 2]>,
 }
 
 impl Collector {
     /// For traces of `burst`.
     pub fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>) -> Collector {
         let of = |id: &String| sidecars.get(id).map_or_else(Vec::new, |s| s.sites.iter().map(|site| site.function).collect());
-        Collector { functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(), list: Vec::new(), before: None, tally: BTreeMap::new() }
+        Collector { functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(), list: Vec::new(), before: None, rows: Vec::new(), ways: HashSet::new() }
     }
 
     /// A window has been expanded to the rows from `first` on.
@@ -64,31 +76,28 @@ impl Collector {
         }
         self.before = None;
         let Some(sample) = rows.sample_of(first) else { return };
-        self.tally.clear();
-        // The function at hand, and its loads that are not in the tally yet.
-        let (mut here, mut run) = ((u16::MAX, u32::MAX), 0u32);
-        let (mut loads, mut changes) = (0u32, 0u32);
-        let (functions, tally) = (&self.functions, &mut self.tally);
+        self.rows.clear();
+        self.ways.clear();
+        let Collector { functions, rows: codes, ways, .. } = self;
+        let mut before: Option<(Code, (u16, u32))> = None;
+        let mut changes = 0u32;
         rows.loads(tables, first..rows.len(), |load| {
             if load.store {
                 return;
             }
             let function = functions.get(usize::from(load.module)).and_then(|f| f.get(load.site as usize));
-            let code = (load.module, function.copied().unwrap_or(u32::MAX));
-            if code != here {
-                if run > 0 {
-                    *tally.entry(here).or_default() += run;
-                    changes += 1;
-                }
-                (here, run) = (code, 0);
+            let (code, site) = ((load.module, function.copied().unwrap_or(u32::MAX)), (load.module, load.site));
+            if let Some((other, from)) = before.replace((code, site))
+                && other != code
+            {
+                changes += 1;
+                ways.insert([from, site]);
             }
-            run += 1 + u32::from(load.implied_const);
-            loads += 1 + u32::from(load.implied_const);
+            codes.push((code, 1 + u32::from(load.implied_const)));
         });
-        if run > 0 {
-            *self.tally.entry(here).or_default() += run;
-        }
-        let Some((&code, _)) = self.tally.iter().max_by_key(|&(code, n)| (n, std::cmp::Reverse(code))) else { return };
+        let part = self.rows.len().div_ceil(PART);
+        let (Some(first), Some(last)) = (most(&self.rows[..part]), most(&self.rows[self.rows.len() - part..])) else { return };
+        let loads = self.rows.iter().map(|r| r.1).sum();
         self.before = Some(key);
         self.list.push(Window {
             key,
@@ -96,13 +105,22 @@ impl Collector {
             records: header.slots,
             loads,
             changes,
+            ways: self.ways.len() as u32,
             begin_ns: header.begin_ns,
             end_ns: header.end_ns,
             cause: header.cause,
-            code,
+            first,
+            last,
             pace: Pace::default(),
         });
     }
+}
+
+/// The code of most loads.
+fn most(rows: &[(Code, u32)]) -> Option<Code> {
+    let mut tally: BTreeMap<Code, u32> = BTreeMap::new();
+    rows.iter().for_each(|&(code, loads)| *tally.entry(code).or_default() += loads);
+    tally.into_iter().max_by_key(|&(code, n)| (n, std::cmp::Reverse(code))).map(|(code, _)| code)
 }
 
 /// What a window stands for.
