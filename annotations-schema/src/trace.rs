@@ -210,6 +210,8 @@ pub struct Totals {
     /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger;
     /// `slowed` times a thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
+    /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of them, by how many. `""`: no file's.
+    pub outside: std::collections::BTreeMap<String, u64>,
     /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
     pub truncated_windows: std::collections::BTreeMap<String, u64>,
     /// Data that was lost, by cause; records or loads as the key says.

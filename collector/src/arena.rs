@@ -256,6 +256,13 @@ impl Arena {
         unsafe { &(*self.header()).counters }.get(number).map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
+    /// Where the last triggers came that met code without a clone.
+    pub fn elsewhere(&self) -> Vec<u64> {
+        // SAFETY: an array of atomics in the mapping.
+        let list = unsafe { &(*self.header()).elsewhere };
+        list.iter().map(|a| a.load(Ordering::Relaxed)).filter(|&a| a != 0).collect()
+    }
+
     /// Number of thread slots that were ever tried, from the first on.
     pub fn slots_tried(&self) -> usize {
         usize::try_from(self.counter(count::NEXT_SLOT)).unwrap_or(MAX_THREADS).min(MAX_THREADS)

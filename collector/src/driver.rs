@@ -190,6 +190,8 @@ pub struct RunOutcome {
     pub modules: Vec<ModuleSeen>,
     /// `burst`: triggers, by what became of them.
     pub triggers: BTreeMap<String, u64>,
+    /// `burst`: addresses of code without a clone that the last triggers came in.
+    pub elsewhere: Vec<u64>,
     /// `burst`: what the triggers were.
     pub trigger: String,
     /// What was lost, by cause.
@@ -377,6 +379,7 @@ fn record(
         threads: tally.threads,
         modules,
         triggers,
+        elsewhere: arena.elsewhere(),
         trigger,
         dropped,
         truncated: tally.truncated,

@@ -224,7 +224,7 @@ fn into_trace(
         }
     };
     session.ended(&outcome);
-    session.write_objects(outcome.heap.as_ref());
+    session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.convert(cli);
     let written = session.finish();
     report(&session.manifest, &cli.output, cli.format);
@@ -247,6 +247,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             if let Some(times) = manifest.totals.triggers.get("slowed") {
                 text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
             }
+            text.extend(summary::outside(manifest).map(|sentence| format!("mgz-record: {sentence}\n")));
             text.push_str(&summary::text(manifest, &shown));
         }
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
@@ -350,8 +351,8 @@ impl Session {
         outcome.problems.iter().cloned().chain(sentences).for_each(|p| self.problem(p));
     }
 
-    /// Writes what is known of data objects. Where that fails, a sentence says so.
-    fn write_objects(&mut self, heap: Option<&Heap>) {
+    /// Writes what is known of data objects, and names the files in which triggers came `elsewhere`. Where that fails, a sentence says so.
+    fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
         let mut modules = Vec::new();
@@ -363,6 +364,7 @@ impl Session {
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
+        self.manifest.totals.outside = objects::files_of(&instances, elsewhere);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
         if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
             self.problem(format!("{}: data objects could not be written: {error:#}", self.folder.path().display()));

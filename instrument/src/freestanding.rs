@@ -51,7 +51,7 @@ fn number(before: &[Insn]) -> Option<u32> {
 /// The first system call in a function that is not re-emitted and that would need a hook there.
 pub fn unseen(input: &Input, program: &Program, left: &[bool]) -> Option<u64> {
     let left = program.functions.iter().zip(left).filter(|(_, left)| **left).map(|(f, _)| &f.range);
-    let known = left.filter_map(|range| first_call(input, range)).next();
+    let known = left.filter_map(|range| first_call(input.slice(range)?, range.start)).next();
     known.or_else(|| uncovered(input, &program.functions).iter().filter_map(|gap| stray_call(input, gap)).next())
 }
 
@@ -68,15 +68,19 @@ fn stray_call(input: &Input, gap: &Range<u64>) -> Option<u64> {
     calls.find(|&i| set_just_before(&bytes[..i]).is_some_and(|n| HOOKED_CALLS.contains(&n))).map(|i| gap.start + i as u64)
 }
 
-fn first_call(input: &Input, range: &Range<u64>) -> Option<u64> {
-    let bytes = input.slice(range)?;
+/// The first system call in a function's bytes that would need a hook.
+fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     let calls = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(&[0x0f, 0x05]));
     let mut unclear = calls.filter(|&i| set_just_before(&bytes[..i]).is_none_or(|n| HOOKED_CALLS.contains(&n))).peekable();
     unclear.peek()?;
-    let mut places = unclear.map(|i| range.start + i as u64);
-    match decode(bytes, range.start, &[]) {
-        Ok(body) => places.find(|&at| body.index_of(at).is_none_or(|i| needs_hook(&body.insns, i))),
-        Err(_) => places.find(|&at| !lies_inside(bytes, range.start, at)),
+    let mut places = unclear.map(|i| base + i as u64);
+    match decode(bytes, base, &[]) {
+        // What is inside an instruction, as part of an address perhaps, is none: a jump there would have made instructions of it.
+        Ok(body) => places.find(|&at| match body.index_of(at) {
+            Some(i) => needs_hook(&body.insns, i),
+            None => body.insns.iter().all(|i| !(i.ip + 1..i.inst.next_ip()).contains(&at)),
+        }),
+        Err(_) => places.find(|&at| !lies_inside(bytes, base, at)),
     }
 }
 
@@ -243,6 +247,18 @@ mod tests {
         let jumps = [0x74, 0x03, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
         assert!(!lies_inside(&jumps, 0x1000, 0x1005));
         assert!(!lies_inside(&[0xb8, 13, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000, 0x1005));
+    }
+
+    #[test]
+    fn bytes_of_a_call_in_a_function_that_is_left() {
+        // xbegin 1f; mov edx, [rip + …0f05…]; 1: ret
+        let code = [0xc7, 0xf8, 0x06, 0, 0, 0, 0x8b, 0x15, 0x75, 0x0f, 0x05, 0x00, 0xc3];
+        assert_eq!(first_call(&code, 0x1000), None);
+        // mov eax, clone; syscall; ret, and the same with any number
+        assert_eq!(first_call(&[0xb8, 56, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000), Some(0x1005));
+        assert_eq!(first_call(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], 0x1000), Some(0x1002));
+        // The jump leads into the first instruction, where the call is: je 1f; mov edx, 1f: syscall; …
+        assert_eq!(first_call(&[0x74, 0x01, 0xba, 0x0f, 0x05, 0, 0, 0xc3], 0x1000), Some(0x1003));
     }
 
     #[test]

@@ -535,3 +535,24 @@ fn clocks_that_are_refused() {
         }
     }
 }
+
+/// A program that spends its time in a library that is not instrumented: the recorder says which.
+#[test]
+fn where_the_time_goes_instead() {
+    if !Path::new("/usr/bin/xz").exists() {
+        tools::skip("/usr/bin/xz is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("xz");
+    tools::succeed(tools::tool("mgz-instrument").args(["--backend", "soft", "-o"]).arg(&out).arg("/usr/bin/xz"), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let mut command = record_command(&["--mode", "burst", "--rate", "200"], &trace, &out, &["-9", "-c"]);
+    let done = tools::run_with(&mut command, Some(&mgz_tests::inputs::mixed_data(4 << 20, 3)), LIMIT).unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(tools::code(&done), 0, "{said}");
+    assert!(said.contains("triggers came where no window can begin") && said.contains("--libs=liblzma`"), "{said}");
+    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+    let outside = manifest["totals"]["outside"].as_object().unwrap();
+    assert!(outside.iter().any(|(file, n)| file.contains("liblzma") && n.as_u64() >= Some(10)), "{outside:?}");
+}

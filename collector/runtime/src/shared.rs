@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -188,9 +188,14 @@ pub struct Header {
     pub trigger_tick: u64,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
+    /// Burst: where triggers last came that met code without a clone. Which comes where is of no matter.
+    pub elsewhere: [AtomicU64; ELSEWHERE],
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
     pub heap_path: [u8; 64],
 }
+
+/// Length of [`Header::elsewhere`].
+pub const ELSEWHERE: usize = 256;
 
 /// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`abi::STATIC_*`).
 #[repr(C)]

@@ -102,7 +102,10 @@ pub fn rest(header: &Header, ring: Ring) {
 pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     let control = ring.control();
     crate::ahead::carry_out(context, modules::code(context.registers[RIP]));
-    let Some((clone, state)) = modules::enter(context.registers[RIP]) else { return count::TRIGGERS_OUTSIDE };
+    let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
+        tell_elsewhere(header, context.registers[RIP]);
+        return count::TRIGGERS_OUTSIDE;
+    };
     if triggers::is_behind_call(ring, context.registers[RIP]) {
         return count::TRIGGERS_OUTSIDE;
     }
@@ -133,6 +136,12 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     ring.private().window = Window { open: true, ..Window::default() };
     control.begin_ns = clock::now_ns();
     count::WINDOWS
+}
+
+/// A trigger met code without a clone at this address: the user wants to know whose it is.
+fn tell_elsewhere(header: &Header, address: u64) {
+    let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
+    header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
 }
 
 /// Fetches the memory of a window, which the recorder has read on another processor, while the way into the clone is prepared: the
@@ -310,6 +319,9 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
             return count::TRIGGERS_BUSY;
         }
         close(ring, Why::Outside, sys::now_ns());
+        if let Some(header) = process::header() {
+            tell_elsewhere(header, rip);
+        }
         return count::TRIGGERS_OUTSIDE;
     }
     if window.open {
