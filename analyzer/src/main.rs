@@ -13,8 +13,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    keep_memory();
     let arguments = Arguments::parse();
+    keep_memory(arguments.zoom || arguments.objects || arguments.command.is_some());
     match run(&arguments) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -26,9 +26,11 @@ fn main() -> ExitCode {
 }
 
 /// Columns come and go by tens of megabytes. glibc would return each to the system and fetch fresh pages for
-/// the next, which costs a sixth of the run; it is told to keep them. Its heap begins with room for what most traces need, in huge pages where
-/// the system has them: tables of a few megabytes are looked up at random. (Room takes no memory before it is used.)
-fn keep_memory() {
+/// the next, which costs a sixth of the run; it is told to keep them. Its heap begins with room for what most traces need. (Room takes no memory before
+/// it is used.) `at_random`: many small pieces of it will be looked up at random, as counts by unit of memory are; then it is in huge pages where the
+/// system has them. Otherwise nearly all is read in order, and large tables have huge pages of their own: small pages are cheaper to get where a
+/// hypervisor has to find memory for each huge one first, which was up to a fifth of a run.
+fn keep_memory(at_random: bool) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const ROOM: usize = 512 << 20;
@@ -50,7 +52,7 @@ fn keep_memory() {
         };
         let offset = begin.addr().next_multiple_of(HUGE) - begin.addr();
         let room = end.addr().saturating_sub(begin.addr() + offset) / HUGE * HUGE;
-        if room > 0 {
+        if at_random && room > 0 {
             // SAFETY: the range lies inside the heap, and the call is a hint that changes no content.
             unsafe {
                 libc::madvise(begin.byte_add(offset), room, libc::MADV_HUGEPAGE);

@@ -60,59 +60,106 @@ struct Running {
     irregular: u64,
 }
 
+/// Numbers of samples and of pairs of samples, in the order in which they come.
+struct Numbers {
+    /// Of many blocks, single samples are looked up directly: number plus one, 0 is free.
+    direct: Vec<u32>,
+    /// Of others and of pairs: key, and number plus one.
+    index: Vec<(u64, u32)>,
+    shift: u32,
+    count: u32,
+}
+
+impl Numbers {
+    /// With room for the rare ones of some blocks. Also gives how many these are.
+    fn new(blocks: &[Block]) -> (Numbers, usize) {
+        let (mut rare, mut singles, mut pairs, mut samples) = (0, 0, 0, 0);
+        for block in blocks {
+            rare += usize::from(matches!(block.samples, 1..=3));
+            singles += usize::from(block.samples == 1);
+            pairs += usize::from(block.samples == 2);
+            samples = samples.max(if block.samples == 1 { block.first[0] as usize + 1 } else { 0 });
+        }
+        let is_direct = samples <= rare;
+        let hashed = pairs + if is_direct { 0 } else { singles };
+        let size = (hashed * 2).next_power_of_two().max(16);
+        let direct = vec![0; if is_direct { samples } else { 0 }];
+        (Numbers { direct, index: vec![(0, 0); size], shift: 64 - size.trailing_zeros(), count: 0 }, rare)
+    }
+
+    /// The number of the sample or the pair that has seen a block: it must be one of those that there is room for, and of one or two samples.
+    #[inline(always)]
+    fn of(&mut self, block: &Block) -> u32 {
+        let [first, second] = block.first;
+        // A pair never has the same sample twice.
+        let key = u64::from(first) << 32 | u64::from(if block.samples == 1 { first } else { second });
+        if block.samples == 1
+            && let Some(number) = self.direct.get_mut(first as usize)
+        {
+            if *number == 0 {
+                self.count += 1;
+                *number = self.count;
+            }
+            return *number - 1;
+        }
+        let mask = self.index.len() - 1;
+        let mut place = (spread(key) >> self.shift) as usize & mask;
+        loop {
+            let (there, number) = self.index[place];
+            let new = number == 0;
+            let entry = (select_unpredictable(new, key, there), select_unpredictable(new, self.count + 1, number));
+            self.index[place] = entry;
+            if entry.0 == key {
+                self.count += u32::from(new);
+                return entry.1 - 1;
+            }
+            place = (place + 1) & mask;
+        }
+    }
+}
+
+impl Sums {
+    /// Sums over all of some blocks: what [`Table::sides`] gives, without a list of the rare ones.
+    pub(super) fn new(blocks: &[Block]) -> Sums {
+        let (mut numbers, _) = Numbers::new(blocks);
+        let mut counts: Vec<u64> = Vec::new();
+        let mut sums = Running::default();
+        for block in blocks {
+            match block.samples {
+                1 | 2 => {
+                    let kind = block.samples as usize - 1;
+                    let number = numbers.of(block) as usize;
+                    if number == counts.len() {
+                        counts.push(0);
+                    }
+                    sums.count[kind] += 1;
+                    sums.stands += if kind == 0 { block.stands.into() } else { 0 };
+                    sums.squares[kind] += 2 * counts[number] + 1;
+                    sums.irregular += u64::from(block.irregular);
+                    counts[number] += 1;
+                }
+                3 => sums.count[2] += 1,
+                _ => {}
+            }
+        }
+        sums.sums()
+    }
+}
+
 impl Table {
     /// Finds the rare ones of some blocks.
     pub(super) fn new(blocks: &[Block]) -> Table {
-        let rare_ones = || blocks.iter().filter(|b| matches!(b.samples, 1..=3));
-        let count = rare_ones().count();
-        // Of many blocks, single samples are looked up directly.
-        let samples = rare_ones().filter(|b| b.samples == 1).map(|b| b.first[0] as usize + 1).max().unwrap_or(0);
-        let mut direct = vec![0u32; if samples <= count { samples } else { 0 }];
-        let hashed = rare_ones().filter(|b| b.samples == 2 || direct.is_empty() && b.samples == 1).count();
-        let size = (hashed * 2).next_power_of_two().max(16);
-        // Number plus one of a key; 0 is free.
-        let mut index: Vec<(u64, u32)> = vec![(0, 0); size];
-        let shift = 64 - size.trailing_zeros();
+        let (mut numbers, count) = Numbers::new(blocks);
         let mut rare = Vec::with_capacity(count);
-        let mut keys = 0u32;
         for (at, block) in blocks.iter().enumerate() {
-            let [first, second] = block.first;
-            let mut add = |number: u32| rare.push(Rare { at: at as u32, key: number - 1, stands: block.stands, kind: block.samples as u8 - 1, irregular: block.irregular });
-            // A pair never has the same sample twice.
             let key = match block.samples {
-                1 => {
-                    if let Some(number) = direct.get_mut(first as usize) {
-                        if *number == 0 {
-                            keys += 1;
-                            *number = keys;
-                        }
-                        add(*number);
-                        continue;
-                    }
-                    u64::from(first) << 32 | u64::from(first)
-                }
-                2 => u64::from(first) << 32 | u64::from(second),
-                3 => {
-                    add(1);
-                    continue;
-                }
+                1 | 2 => numbers.of(block),
+                3 => 0,
                 _ => continue,
             };
-            let mut place = (spread(key) >> shift) as usize & (size - 1);
-            loop {
-                let (there, number) = index[place];
-                let new = number == 0;
-                let entry = (select_unpredictable(new, key, there), select_unpredictable(new, keys + 1, number));
-                index[place] = entry;
-                if entry.0 == key {
-                    keys += u32::from(new);
-                    add(entry.1);
-                    break;
-                }
-                place = (place + 1) & (size - 1);
-            }
+            rare.push(Rare { at: at as u32, key, stands: block.stands, kind: block.samples as u8 - 1, irregular: block.irregular });
         }
-        Table { rare, keys: vec![Key::default(); keys as usize] }
+        Table { rare, keys: vec![Key::default(); numbers.count as usize] }
     }
 
     /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
@@ -209,6 +256,7 @@ mod tests {
                 })
                 .collect();
             let mut table = Table::new(&list);
+            assert_eq!(Sums::new(&list), by_definition(&list));
             for _ in 0..20 {
                 let mut cuts: [usize; 5] = std::array::from_fn(|_| random(blocks as u64 + 1) as usize);
                 cuts.sort_unstable();

@@ -3,6 +3,7 @@
 use super::clusters::{Sums, Table};
 use super::{Design, Estimate, Z, poisson_bounds, room};
 use crate::shares::EVEN;
+use std::cell::LazyCell;
 
 /// Strata are divided at most this often.
 const DEPTH: u32 = 10;
@@ -198,12 +199,8 @@ fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     if free.hi <= blocks.len() as f64 {
         return free;
     }
-    let lines = room::lines(blocks);
-    if lines.len() == blocks.len() {
-        return free;
-    }
-    let [(_, sums)] = Table::new(&lines).sides(0, lines.len(), &[0]);
-    let more = unseen(&lines, &Tally::new(&sums, design), design);
+    let Some(lines) = room::lines(blocks) else { return free };
+    let more = unseen(&lines, &Tally::new(&Sums::new(&lines), design), design);
     let places = room::places(blocks);
     let room = |unseen: f64| (lines.len() as f64 + unseen) * places - blocks.len() as f64;
     Estimate { value: free.value.min(room(more.value)), lo: free.lo.min(room(more.value)), hi: free.hi.min(room(more.hi)) }
@@ -258,7 +255,8 @@ impl Division {
     /// Cuts blocks, and returns what is unseen of them in all.
     fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) -> f64 {
         let design = self.design;
-        let unseen = unseen(blocks, &whole, design);
+        // Of all of them together, which is asked for only if they stay together or might have: it takes as long as all else.
+        let unseen = LazyCell::new(|| unseen(blocks, &whole, design));
         let mut doubts = [0.0; 2];
         if depth < DEPTH && blocks.len() >= 16 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
@@ -297,7 +295,7 @@ impl Division {
                 doubts = both(doubts, doubt(self::unseen(left, &a, design).value + self::unseen(right, &b, design).value - unseen.value));
             }
         }
-        self.strata.push(Stratum { end: from + blocks.len(), unseen, doubt: doubts });
+        self.strata.push(Stratum { end: from + blocks.len(), unseen: *unseen, doubt: doubts });
         unseen.value
     }
 }

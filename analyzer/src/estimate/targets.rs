@@ -118,7 +118,9 @@ fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
 fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Kinds {
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
-    let mut kinds = Kinds { samples, ..Kinds::default() };
+    // Lists that grew as they like would take twice the memory, which is dear before it has been used.
+    let distinct_of = |number: fn(u64) -> u64| list.len() - list.windows(2).filter(|pair| number(pair[0].number) == number(pair[1].number)).count();
+    let mut kinds = Kinds { samples, all: Vec::with_capacity(distinct_of(|n| n)), lines: Vec::with_capacity(distinct_of(line_of)), ..Kinds::default() };
     let mut last = [0; 3];
     for one in list {
         let irregular = one.classes & IRREGULAR != 0;
