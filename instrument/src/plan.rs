@@ -52,10 +52,12 @@ pub fn plan(
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
     let mut plan = Plan::default();
     let mut builder = Builder::new(options, backward);
-    for (b, block) in graph.blocks.iter().enumerate() {
+    let mut piece = 0;
+    for block in &graph.blocks {
         builder.restart();
-        builder.scratch = stays.at(stays.of(b)).is_some_and(|s| s.scratch.is_some());
         for i in block.insns.start as usize..block.insns.end as usize {
+            piece += usize::from(stays.starts().get(piece + 1) == Some(&(i as u32)));
+            builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
             let insn = &graph.insns[i];
             count_implicit(&insn.inst, &mut plan.implicit);
             let list = &accesses[i];

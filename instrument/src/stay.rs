@@ -4,18 +4,19 @@
 //! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
 //! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
 //! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
-//! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] are the others.
+//! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] and [`areas`] are the others.
 //!
 //! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
 //! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
 //! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
 
+mod areas;
 mod trees;
 
-use crate::ir::{Block, BlockId, Gpr, Insn, JumpTable, RegSet};
+use crate::ir::{Block, BlockId, BlockIds, Gpr, Insn, JumpTable, RegSet};
 use crate::operands::{Accesses, Form};
 use crate::regs::RegUse;
-use iced_x86::{FlowControl, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 use mgz_annotations_schema::abi::ProbeState;
 
 /// Spill place of a stay's cursor register.
@@ -69,20 +70,40 @@ pub type Place = Option<u16>;
 /// The stays of a function. The default has none.
 #[derive(Clone, Debug, Default)]
 pub struct Stays {
+    /// First instructions of the pieces, see [`pieces`].
+    starts: Vec<u32>,
     all: Vec<Stay>,
     of_block: Vec<Place>,
     before: Vec<Option<Place>>,
+    /// Pieces of a stay that end outside of it.
+    ends: Vec<bool>,
 }
 
 impl Stays {
-    /// Stays made elsewhere: all of them; per block, the stay that it is in; and what stands before it, see [`Stays::before`].
+    /// Stays made elsewhere: all of them; per block, none of which has a call, the stay that it is in; and what stands before it, see
+    /// [`Stays::before`].
     pub fn of_parts(all: Vec<Stay>, of_block: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
-        Stays { all, of_block, before }
+        Stays { all, of_block, before, ..Stays::default() }
     }
 
-    /// The stay that a block is in.
-    pub fn of(&self, block: usize) -> Place {
-        self.of_block.get(block).copied().flatten()
+    /// First instructions of the pieces; none if pieces are blocks.
+    pub fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    /// The stay that a piece is in.
+    pub fn of(&self, piece: usize) -> Place {
+        self.of_block.get(piece).copied().flatten()
+    }
+
+    /// The stay in which control leaves a piece: that of the piece, or none where its last instruction, which hands control on, stands outside.
+    pub fn out(&self, piece: usize) -> Place {
+        self.of(piece).filter(|_| !self.leaves(piece))
+    }
+
+    /// Whether a stay ends before the last instruction of a piece.
+    pub fn leaves(&self, piece: usize) -> bool {
+        self.ends.get(piece).is_some_and(|e| *e)
     }
 
     /// Whether there is none.
@@ -90,10 +111,10 @@ impl Stays {
         self.all.is_empty()
     }
 
-    /// What stands before a block's label, for the control that comes from there: the code that leads from that place to
-    /// the block's own.
-    pub fn before(&self, block: usize) -> Option<Place> {
-        self.before.get(block).copied().flatten()
+    /// What stands before a piece's label, for the control that comes from there: the code that leads from that place to
+    /// the piece's own.
+    pub fn before(&self, piece: usize) -> Option<Place> {
+        self.before.get(piece).copied().flatten()
     }
 
     /// The stay at a place.
@@ -123,7 +144,7 @@ pub fn cheapest(set: RegSet) -> Option<Gpr> {
 pub struct View<'a> {
     /// Instructions, with what is dead before them.
     pub insns: &'a [Insn],
-    /// Blocks, with their external entries.
+    /// [`pieces`], with their external entries.
     pub blocks: &'a [Block],
     /// Jump tables that the clone gets copies of.
     pub tables: &'a [JumpTable],
@@ -143,6 +164,48 @@ impl View<'_> {
     fn last(&self, block: usize) -> &Insn {
         &self.insns[self.blocks[block].insns.end as usize - 1]
     }
+
+    /// Whether a piece ends with a call.
+    fn calls(&self, piece: usize) -> bool {
+        is_call(&self.last(piece).inst)
+    }
+}
+
+fn is_call(inst: &Instruction) -> bool {
+    inst.mnemonic() == Mnemonic::Call
+}
+
+/// What may be in a stay or not: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too, belongs to a block's last
+/// piece.
+pub fn pieces(insns: &[Insn], blocks: &[Block]) -> Vec<Block> {
+    let mut first = Vec::with_capacity(blocks.len());
+    let mut all: Vec<Block> = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        first.push(BlockId(all.len() as u32));
+        let mut start = block.insns.start;
+        for i in block.insns.clone() {
+            if i + 1 == block.insns.end || is_call(&insns[i as usize].inst) {
+                all.push(Block { insns: start..i + 1, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: start == block.insns.start && block.external_entry });
+                start = i + 1;
+            }
+        }
+    }
+    let mut piece = 0;
+    for block in blocks {
+        while all[piece].insns.end < block.insns.end {
+            all[piece].succs.push(BlockId(piece as u32 + 1));
+            piece += 1;
+        }
+        all[piece].succs = block.succs.iter().map(|s| first[s.0 as usize]).collect();
+        piece += 1;
+    }
+    for from in 0..all.len() {
+        for s in 0..all[from].succs.len() {
+            let to = all[from].succs[s].0 as usize;
+            all[to].preds.push(BlockId(from as u32));
+        }
+    }
+    all
 }
 
 /// Finds the stays of a function.
@@ -152,10 +215,12 @@ pub fn find(view: &View) -> Stays {
     if !finder.records.contains(&true) {
         return Stays::default();
     }
-    // Each turn forbids at least one more block.
+    let without_calls = |allowed: &[bool]| -> Vec<bool> { allowed.iter().enumerate().map(|(b, a)| *a && !view.calls(b)).collect() };
+    // Each turn forbids at least one more piece.
     loop {
-        let mut stays = finder.choose(&allowed);
-        finder.trees(&allowed, &mut stays);
+        let mut stays = finder.choose(&without_calls(&allowed));
+        finder.trees(&without_calls(&allowed), &mut stays);
+        finder.areas(&allowed, &mut stays);
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
             return stays;
@@ -166,14 +231,15 @@ pub fn find(view: &View) -> Stays {
     }
 }
 
-/// Whether a block may be part of a stay: nothing in it can run other probes or end the process.
+/// Whether a piece may be part of a stay: nothing in it can run other probes or end the process, but for the call at its end, before which a stay
+/// ends.
 fn allowed(view: &View, block: &Block) -> bool {
     view.insns[block.insns.start as usize..block.insns.end as usize].iter().all(|insn| {
         let flow = matches!(
             insn.inst.flow_control(),
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
         );
-        flow && !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
+        (flow || is_call(&insn.inst)) && !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
     })
 }
 
@@ -186,6 +252,8 @@ struct Registers {
     used: RegSet,
     /// There are addresses with base and index, and not enough dead registers to compute them.
     addresses: bool,
+    /// A record has no dead register for the cursor.
+    tight: bool,
 }
 
 struct Finder<'a> {
@@ -211,19 +279,22 @@ impl<'a> Finder<'a> {
         };
         f.external.iter_mut().take(1).for_each(|first| *first = true);
         for block in view.blocks {
-            let mut r = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false };
+            let mut r = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
             let mut written = RegSet::EMPTY;
             let mut records = false;
             for i in block.insns.start as usize..block.insns.end as usize {
                 let (insn, u) = (&view.insns[i], &view.uses[i]);
                 r.dead.0 &= insn.dead.0;
-                written.0 |= u.clobber.0 | u.kill.0;
-                r.used.0 |= u.read.0 | u.clobber.0 | u.kill.0;
+                // What a call writes it writes outside.
+                let writes = if is_call(&insn.inst) { 0 } else { u.clobber.0 | u.kill.0 };
+                written.0 |= writes;
+                r.used.0 |= u.read.0 | writes;
                 for access in view.accesses[i].iter().filter(|a| a.read || view.stores) {
                     records = true;
                     let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
                     let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
                     r.addresses |= two && free.iter().nth(1).is_none();
+                    r.tight |= insn.dead.0 & !u.clobber.0 | insn.own.0 == 0;
                 }
                 if insn.inst.mnemonic() == Mnemonic::Push {
                     f.saved.0 |= u.read.0 & CALLEE_SAVED.0;
@@ -239,7 +310,8 @@ impl<'a> Finder<'a> {
     /// Loops without calls, the largest for which there is a register.
     fn choose(&self, allowed: &[bool]) -> Stays {
         let n = allowed.len();
-        let mut stays = Stays { all: Vec::new(), of_block: vec![None; n], before: vec![None; n] };
+        let starts = self.view.blocks.iter().map(|b| b.insns.start).collect();
+        let mut stays = Stays { starts, all: Vec::new(), of_block: vec![None; n], before: vec![None; n], ends: vec![false; n] };
         let all: Vec<u32> = (0..allowed.len() as u32).filter(|&b| allowed[b as usize]).collect();
         let mut work = self.cycles(&all);
         while let Some(set) = work.pop() {
@@ -268,7 +340,7 @@ impl<'a> Finder<'a> {
 
     /// Registers for a stay of these blocks.
     fn register(&self, set: &[u32]) -> Option<Stay> {
-        let mut all = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false };
+        let mut all = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
         for &b in set {
             let r = self.registers[b as usize];
             all.dead.0 &= r.dead.0;
@@ -346,13 +418,27 @@ impl<'a> Finder<'a> {
         !stops && last.next() == self.view.insns[next.insns.start as usize].ip
     }
 
+    fn is_indirect(&self, piece: usize) -> bool {
+        self.view.last(piece).inst.flow_control() == FlowControl::IndirectBranch
+    }
+
+    /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
+    fn ends(&self, piece: usize, stays: &Stays) -> bool {
+        let code = |t: &BlockId| stays.needs_code(stays.of_block[piece], stays.of_block[t.0 as usize]);
+        let jumps_out = || self.view.blocks[piece].succs.iter().any(code);
+        self.view.calls(piece) || self.is_indirect(piece) && jumps_out()
+    }
+
     /// Decides what stands before the blocks' labels. Returns blocks that must be in no stay, because control enters or
     /// leaves them where no code can be put.
     fn complete(&self, stays: &mut Stays) -> Vec<usize> {
         let mut wrong = Vec::new();
+        for u in 0..self.view.blocks.len() {
+            stays.ends[u] = stays.of_block[u].is_some() && self.ends(u, stays);
+        }
         for t in 0..self.view.blocks.len() {
             let to = stays.of_block[t];
-            let falling = (t > 0 && self.falls(t - 1)).then(|| stays.of_block[t - 1]);
+            let falling = (t > 0 && self.falls(t - 1)).then(|| stays.out(t - 1));
             if self.external[t] && to.is_some() {
                 if falling.is_some_and(|from| from.is_some()) {
                     wrong.push(t);
@@ -363,8 +449,10 @@ impl<'a> Finder<'a> {
             stays.before[t] = match falling {
                 Some(from) => Some(from).filter(|&from| stays.needs_code(from, to)),
                 None => {
-                    let preds = self.view.blocks[t].preds.iter().map(|p| stays.of_block[p.0 as usize]);
-                    preds.into_iter().find(|&from| stays.needs_code(from, to))
+                    let preds = || self.view.blocks[t].preds.iter().map(|p| p.0 as usize);
+                    // An indirect jump goes to the code before the label, or needs none.
+                    let jumped = preds().find(|&p| self.is_indirect(p)).map(|p| stays.out(p));
+                    jumped.into_iter().chain(preds().map(|p| stays.out(p))).find(|&from| stays.needs_code(from, to))
                 }
             };
         }
@@ -375,21 +463,30 @@ impl<'a> Finder<'a> {
             let next = (u + 1 < self.view.blocks.len() && self.falls(u)).then_some(u + 1);
             for t in block.succs.iter().map(|t| t.0 as usize) {
                 // (A branch to the very next block is no different from another.)
-                let jumped = Some(t) != next || last.flow_control() != FlowControl::Next;
-                if led || !jumped || !stays.needs_code(stays.of_block[u], stays.of_block[t]) {
+                let jumped = Some(t) != next || last.flow_control() != FlowControl::Next && !self.view.calls(u);
+                if led || !jumped || !stays.needs_code(stays.out(u), stays.of_block[t]) {
+                    continue;
+                }
+                // Unwinders and copied tables lead to the code for who comes from outside.
+                if stays.out(u).is_none() && stays.before[t] == Some(None) && (self.external[t] || self.is_indirect(u)) {
                     continue;
                 }
                 wrong.extend([u, t].into_iter().filter(|&b| stays.of_block[b].is_some()));
             }
         }
-        // A table's targets in other functions are idle; and it has one entry per block, which is that for control from outside if there
-        // is any.
+        // A table's targets in other functions are idle; and it has one entry per piece, which is the code before the label if that is for control
+        // from no stay.
         for table in self.view.tables {
             let u = self.view.blocks.partition_point(|b| b.insns.end <= table.jump.0);
             for target in &table.targets {
                 match self.view.block_at(*target) {
-                    None if stays.needs_code(stays.of_block[u], None) => wrong.push(u),
-                    Some(t) if self.external[t] && stays.of_block[t].is_some() => wrong.push(t),
+                    None if stays.needs_code(stays.out(u), None) => wrong.push(u),
+                    Some(t) if stays.of_block[t].is_some() => {
+                        let entry = if stays.before[t] == Some(None) { None } else { stays.of_block[t] };
+                        if stays.out(u) != entry {
+                            wrong.push(t);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -425,8 +522,9 @@ mod tests {
         let input = Input::default();
         crate::liveness::solve(&input, g, &uses, true).mark(g);
         let accesses: Vec<Accesses> = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
-        let stays = find(&View { insns: &g.insns, blocks: &g.blocks, tables, uses: &uses, accesses: &accesses, stores: false });
-        let of = (0..g.blocks.len()).map(|b| stays.at(stays.of(b))).collect();
+        let pieces = pieces(&g.insns, &g.blocks);
+        let stays = find(&View { insns: &g.insns, blocks: &pieces, tables, uses: &uses, accesses: &accesses, stores: false });
+        let of = (0..pieces.len()).map(|b| stays.at(stays.of(b))).collect();
         (stays, of)
     }
 
@@ -464,7 +562,7 @@ mod tests {
 
     #[test]
     fn calls_end_stays() {
-        assert_eq!(stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1, [None, None]);
+        assert_eq!(stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1, [None, None, None]);
         // An inner loop without calls has one all the same.
         let inner = back(&[LOAD, NEXT]);
         let (_, of) = stays(&[LOAD, NEXT, &inner, CALL, &back(&[LOAD, NEXT, &inner, CALL]), RET]);

@@ -129,6 +129,15 @@ pub fn lea32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
     encode(out, None, false, &[0x8d], reg.0, mem);
 }
 
+/// `mov to, from` of 32 bits.
+pub fn move32(out: &mut Vec<u8>, to: Gpr, from: Gpr) {
+    let rex = (to.0 >> 3) << 2 | from.0 >> 3;
+    if rex != 0 {
+        out.push(0x40 | rex);
+    }
+    out.extend_from_slice(&[0x8b, 0xc0 | (to.0 & 7) << 3 | from.0 & 7]);
+}
+
 /// `lea reg64, [mem]`; with `addr32` the upper half becomes zero.
 pub fn lea64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
     encode(out, None, true, &[0x8d], reg.0, mem);

@@ -26,6 +26,10 @@ const PLACE_ADDRESS: u8 = 1;
 /// Re-emits a function. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
 /// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
 pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, translated: bool) -> Result<Emitted, EmitError> {
+    let pieces: std::borrow::Cow<[u32]> = match function.stays.starts() {
+        [] => function.blocks.iter().map(|b| b.insns.start).collect(),
+        starts => starts.into(),
+    };
     let mut emitter = Emitter {
         function,
         bytes,
@@ -33,11 +37,15 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         fixed,
         translated,
         places: Places::of(function.insns.iter().map(|i| i.ip)),
-        sink: Sink::new(function.insns.len() + function.blocks.len()),
+        sink: Sink::new(function.insns.len() + pieces.len()),
+        pieces,
         factory: InstructionInfoFactory::new(),
         stays: &function.stays,
+        piece: 0,
         block: 0,
-        starts: Vec::with_capacity(function.blocks.len()),
+        kept: None,
+        left: Vec::with_capacity(function.blocks.len()),
+        starts: Vec::new(),
         region: 0,
         record: 0,
         records_before: 0,
@@ -63,12 +71,20 @@ pub(super) struct Emitter<'a> {
     pub(super) sink: Sink,
     /// iced's scratch space.
     factory: InstructionInfoFactory,
-    /// Where the cursor is in a register. A block's label is that of its first instruction; `insns.len() + block` is
+    /// First instructions of the pieces, see [`crate::stay::pieces`].
+    pub(super) pieces: std::borrow::Cow<'a, [u32]>,
+    /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
     /// the label of the code before it that leads into or out of a stay.
     pub(super) stays: &'a Stays,
-    /// Number of the block at hand.
+    /// Number of the piece at hand.
+    pub(super) piece: usize,
+    /// Number of the next block.
     pub(super) block: usize,
-    /// Per block: where what belongs to it begins.
+    /// Outside of stays: the register that holds the cursor since the last region. Nobody reads what the program had in it.
+    pub(super) kept: Option<Gpr>,
+    /// Per block so far: the register that holds the cursor where control leaves it.
+    pub(super) left: Vec<Option<Gpr>>,
+    /// Per piece: where what belongs to it begins.
     pub(super) starts: Vec<super::relax::Pos>,
     /// Next region, and next record inside it.
     region: usize,
@@ -105,11 +121,14 @@ impl<'a> Emitter<'a> {
                 self.sink.skip(insn.ip - expected);
             }
             expected = insn.end();
-            while function.blocks.get(self.block + 1).is_some_and(|b| b.insns.start <= id.0) {
-                self.block += 1;
+            if i > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
+                self.end_block();
             }
-            if function.blocks[self.block].insns.start == id.0 {
-                self.enter_block();
+            while self.pieces.get(self.piece + 1).is_some_and(|b| *b <= id.0) {
+                self.piece += 1;
+            }
+            if self.pieces[self.piece] == id.0 {
+                self.enter_piece();
             }
             let after_nop = i > 0 && is_nop(&function.insns[i - 1].inst);
             if heads.next_if_eq(&id).is_some() && after_nop && insn.ip.is_multiple_of(16) {
@@ -119,10 +138,16 @@ impl<'a> Emitter<'a> {
             self.moved = false;
             self.records(id, false)?;
             self.leave_stay(insn);
+            if self.ends_keeping(insn) {
+                self.forget();
+            }
             self.copy_at.push(self.sink.buffer.pos());
             self.instruction(id)?;
             if insn.is_overlapped() {
                 self.sink.state(|s| s.flags |= STATE_PASSED);
+            }
+            if self.kept.is_some_and(|r| function.uses[i].clobber.contains(r)) {
+                self.forget();
             }
             self.records(id, true)?;
             if insn.is_overlapped() {
@@ -132,6 +157,7 @@ impl<'a> Emitter<'a> {
         if let Some(last) = function.insns.len().checked_sub(1) {
             self.leave_to(last);
         }
+        self.forget();
         if *self.sink.current() == self.stays.state(self.here()) {
             self.sink.state(|s| *s = ProbeState::IDLE);
         }
@@ -171,7 +197,7 @@ impl<'a> Emitter<'a> {
         );
         if falls {
             let next = insn.next();
-            self.transit(self.here(), None);
+            self.transit(self.stays.out(self.piece), None);
             self.sink.insn(0, Some(FixupKind::Code(next)), asm::jmp32);
         }
     }
@@ -265,7 +291,7 @@ impl<'a> Emitter<'a> {
                 }
                 self.jump(insn.len, inside.ok_or(target));
                 // What follows the jump, if anything, does not come from where it goes.
-                let state = self.stays.state(self.here());
+                let state = self.state_here();
                 self.sink.state(|s| *s = state);
             }
             (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], inside) => {
@@ -489,7 +515,7 @@ impl<'a> Emitter<'a> {
             }
             self.holds = match self.stays.at(self.here()) {
                 Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true }],
-                None => probe::plan(self.function, region)?,
+                None => probe::plan(self.function, region, self.kept)?,
             };
         }
         let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
@@ -498,7 +524,11 @@ impl<'a> Emitter<'a> {
             if hold.spilled {
                 self.borrow(cursor, PLACE_CURSOR);
             }
-            self.gs(false, MOV_LOAD, cursor, GS_CURSOR);
+            match self.kept.take() {
+                None => self.gs(false, MOV_LOAD, cursor, GS_CURSOR),
+                Some(kept) if kept == cursor => {}
+                Some(kept) => self.sink.inserted(|out| asm::move32(out, cursor, kept)),
+            }
             self.sink.state(|s| s.base_reg = cursor.0);
         }
         let at = self.slots as i32 * SLOT_BYTES as i32;
@@ -514,13 +544,16 @@ impl<'a> Emitter<'a> {
             }
             self.sink.state(|s| {
                 s.base_ahead = 0;
-                if !hold.stays {
+                if !hold.stays && (hold.spilled || !last) {
                     s.base_reg = NO_REG;
                 }
                 if last {
                     s.slots_done = 0;
                 }
             });
+            if last && !hold.stays && !hold.spilled {
+                self.kept = Some(cursor);
+            }
             if hold.spilled {
                 self.give_back(cursor, PLACE_CURSOR);
             }
@@ -626,8 +659,8 @@ impl<'a> Emitter<'a> {
         let mut marks: Vec<(u32, u32)> =
             function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
         let mut begins = Vec::new();
-        for (b, block) in function.blocks.iter().enumerate() {
-            let first = block.insns.start as usize;
+        for (b, &first) in self.pieces.iter().enumerate() {
+            let first = first as usize;
             let begin = resolved.offset(self.starts[b]);
             // Who comes from outside is in no stay.
             if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
@@ -706,7 +739,8 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
         let at = function.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
             // What leads into a stay stands before the `endbr64`, which does nothing.
-            let into = if function.stays.of(block.0 as usize).is_some() { insns.start as usize } else { first };
+            let piece = function.stays.starts().binary_search(&insns.start).unwrap_or(block.0 as usize);
+            let into = if function.stays.of(piece).is_some() { insns.start as usize } else { first };
             patches.push((at, marks[into].1));
         }
     }

@@ -12,7 +12,7 @@ use super::asm::Mem;
 use crate::stay::cheapest;
 use crate::regs::RegUse;
 use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
-use iced_x86::{Instruction, Mnemonic, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 /// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.
 pub fn gpr(register: Register) -> Option<Gpr> {
@@ -99,6 +99,8 @@ const BORROWABLE: RegSet = RegSet(!(1 << 4));
 struct Planner<'a> {
     function: &'a Function,
     records: &'a [RecordPlan],
+    /// Holds the cursor when the region begins.
+    kept: Option<Gpr>,
 }
 
 impl Planner<'_> {
@@ -165,6 +167,23 @@ impl Planner<'_> {
         cheapest(left)
     }
 
+    /// A hold with a dead register: of those that keep the cursor longest behind it, the one that has it already, or the cheapest.
+    fn pick(&self, first: usize, last: usize, set: RegSet) -> Result<Hold, EmitError> {
+        const FAR: usize = 32;
+        let from = self.boundary(last);
+        let mut left = set;
+        for (insn, uses) in self.function.insns.iter().zip(&self.function.uses).skip(from).take(FAR) {
+            let next = left.0 & !uses.clobber.0;
+            if next == 0 || matches!(insn.inst.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Call | FlowControl::IndirectCall) {
+                break;
+            }
+            left.0 = next;
+        }
+        let kept = self.kept.filter(|r| first == 0 && left.contains(*r));
+        let reg = kept.or_else(|| cheapest(left)).ok_or(EmitError::NoRegister)?;
+        Ok(Hold { first, last, reg, spilled: false, stays: false })
+    }
+
     fn hold(&self, first: usize) -> Result<Hold, EmitError> {
         let (dead, busy) = self.at(first);
         let free = RegSet(dead.0 & !busy.0 & BORROWABLE.0);
@@ -172,12 +191,12 @@ impl Planner<'_> {
         if let Some((last, set)) = found
             && last + 1 == self.records.len()
         {
-            return pick(first, last, set, false);
+            return self.pick(first, last, set);
         }
         // A borrowed register costs a save and a restore; a new hold costs another load of the cursor.
         let (far, borrowed) = self.reach(first, RegSet(BORROWABLE.0 & !busy.0), true);
         match found {
-            Some((last, set)) if last + 2 >= far => pick(first, last, set, false),
+            Some((last, set)) if last + 2 >= far => self.pick(first, last, set),
             _ => {
                 let reg = self.calmest(self.boundary(far), borrowed).ok_or(EmitError::NoRegister)?;
                 Ok(Hold { first, last: far, reg, spilled: true, stays: false })
@@ -186,14 +205,10 @@ impl Planner<'_> {
     }
 }
 
-fn pick(first: usize, last: usize, set: RegSet, spilled: bool) -> Result<Hold, EmitError> {
-    let reg = cheapest(set).ok_or(EmitError::NoRegister)?;
-    Ok(Hold { first, last, reg, spilled, stays: false })
-}
 
-/// Chooses the cursor registers for a region's records.
-pub fn plan(function: &Function, region: &RegionPlan) -> Result<Vec<Hold>, EmitError> {
-    let planner = Planner { function, records: &region.records };
+/// Chooses the cursor registers for a region's records. `kept` holds the cursor before them.
+pub fn plan(function: &Function, region: &RegionPlan, kept: Option<Gpr>) -> Result<Vec<Hold>, EmitError> {
+    let planner = Planner { function, records: &region.records, kept };
     let mut holds = Vec::new();
     let mut first = 0;
     while first < region.records.len() {

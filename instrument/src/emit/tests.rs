@@ -355,6 +355,54 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     assert_eq!(e.clone_from(START), 0);
 }
 
+/// Loads of the cursor.
+fn cursor_loads(f: &Function, bytes: &[u8]) -> usize {
+    emitted(f, bytes, FLAVOUR_SOFT).iter().filter(|l| l.starts_with("mov %gs:0,")).count()
+}
+
+#[test]
+fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
+    // 0: mov rax,[rdi]; jne 2 | 1: mov rcx,[rdi+8] | 2: mov rdx,[rdi+16]; ret
+    let blocks: [&[u8]; 3] = [&[0x48, 0x8b, 0x07, 0x75, 0x04], &[0x48, 0x8b, 0x4f, 0x08], &[0x48, 0x8b, 0x57, 0x10, 0xc3]];
+    let (mut f, bytes) = function(&blocks, set(&[8]));
+    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    f.regions = vec![region(0), region(2), region(3)];
+    f.blocks[1].preds.push(BlockId(0));
+    f.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
+    assert_eq!(cursor_loads(&f, &bytes), 1);
+    // Who is interrupted in between finds it there.
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
+    let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
+    let bytes_of_map = crate::annotate::address_map(std::slice::from_ref(&e), &placed);
+    let map = AddrMap::new(&bytes_of_map).unwrap();
+    let jump = map.walk(0).unwrap().filter(|s| s.orig == START + 3).last().unwrap();
+    assert_eq!(map.state(jump.state).unwrap().base_reg, 8);
+    // Control from elsewhere does not bring it.
+    f.blocks[1].external_entry = true;
+    assert_eq!(cursor_loads(&f, &bytes), 2);
+    f.blocks[1].external_entry = false;
+    // Another register takes it over.
+    f.insns[2].dead = set(&[9]);
+    let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
+    assert!(lines.iter().any(|l| l == "mov %r8d,%r9d"), "{lines:?}");
+    // 2 is reached with r8 or r9.
+    assert_eq!(cursor_loads(&f, &bytes), 2);
+    // The program writes it.
+    f.insns[2].dead = set(&[8]);
+    f.uses[1].clobber = set(&[8]);
+    assert_eq!(cursor_loads(&f, &bytes), 3);
+}
+
+#[test]
+fn no_register_keeps_the_cursor_over_a_call() {
+    // mov rax,[rdi]; call; mov rcx,[rdi+8]; ret
+    let code = [0x48, 0x8b, 0x07, 0xe8, 0, 0x10, 0, 0, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
+    let (mut f, bytes) = function(&[&code], set(&[8]));
+    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    f.regions = vec![region(0), region(2)];
+    assert_eq!(cursor_loads(&f, &bytes), 2);
+}
+
 #[test]
 fn a_function_may_end_with_a_jump_into_a_stay() {
     use crate::stay::{Kept, Stay, Stays};

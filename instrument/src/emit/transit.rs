@@ -8,33 +8,106 @@ use super::FixupKind;
 use super::asm;
 use super::code::{Emitter, MOV_LOAD};
 use super::relax::{Flex, Label};
-use crate::ir::{Insn, InsnId};
+use crate::ir::{Gpr, Insn, InsnId};
 use crate::stay::Place;
-use iced_x86::FlowControl;
-use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG};
+use iced_x86::{FlowControl, Mnemonic};
+use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG, ProbeState};
 
 impl Emitter<'_> {
     /// The stay of the block at hand.
     pub(super) fn here(&self) -> Place {
-        self.stays.of(self.block)
+        self.stays.of(self.piece)
     }
 
-    fn label_before(&self, block: usize) -> Label {
-        Label((self.function.insns.len() + block) as u32)
+    fn label_before(&self, piece: usize) -> Label {
+        Label((self.function.insns.len() + piece) as u32)
     }
 
     /// Begins the block at hand: the code before its label.
-    pub(super) fn enter_block(&mut self) {
-        let b = self.block;
+    pub(super) fn enter_piece(&mut self) {
+        let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
         self.sink.bind(self.label_before(b));
+        let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
-            let state = self.stays.state(from);
+            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(p).is_none()));
+            let mut state = self.stays.state(from);
+            if let Some(kept) = self.kept {
+                state.base_reg = kept.0;
+            }
             self.sink.state(|s| *s = state);
             self.transit(from, self.here());
         }
-        let state = self.stays.state(self.here());
+        self.kept = block.filter(|_| self.here().is_none()).and_then(|t| self.arriving(t, |_| true));
+        let state = self.state_here();
         self.sink.state(|s| *s = state);
+    }
+
+    /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
+    fn block_beginning(&mut self) -> Option<usize> {
+        let begins = self.function.blocks.get(self.block).is_some_and(|b| b.insns.start == self.pieces[self.piece]);
+        if !begins {
+            return None;
+        }
+        self.block += 1;
+        Some(self.block - 1)
+    }
+
+    /// The block at hand ends here: what holds the cursor for those that follow.
+    pub(super) fn end_block(&mut self) {
+        let stay = self.stays.at(self.stays.out(self.piece));
+        self.left.push(match stay {
+            Some(stay) => Some(stay.cursor).filter(|k| !k.spilled).map(|k| k.reg),
+            None => self.kept,
+        });
+    }
+
+    /// The register that holds the cursor wherever control comes into a block from a piece of those asked for. Control that comes from further on, or
+    /// from outside, brings none.
+    fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
+        let to = &self.function.blocks[block];
+        if block == 0 || to.external_entry {
+            return None;
+        }
+        let mut found = None;
+        for p in to.preds.iter().map(|p| p.0 as usize) {
+            let last = self.pieces.partition_point(|&s| s < self.function.blocks[p].insns.end) - 1;
+            if !counts(last) {
+                continue;
+            }
+            let kept = (*self.left.get(p)?)?;
+            if found.is_some_and(|f| f != kept) {
+                return None;
+            }
+            found = Some(kept);
+        }
+        found
+    }
+
+    /// What holds at the place at hand between regions.
+    pub(super) fn state_here(&self) -> ProbeState {
+        let mut state = self.stays.state(self.here());
+        if let Some(kept) = self.kept {
+            state.base_reg = kept.0;
+        }
+        state
+    }
+
+    /// From here on no register is known to hold the cursor.
+    pub(super) fn forget(&mut self) {
+        if self.kept.take().is_some() {
+            self.sink.state(|s| s.base_reg = NO_REG);
+        }
+    }
+
+    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
+    pub(super) fn ends_keeping(&self, insn: &Insn) -> bool {
+        let stays = match insn.inst.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
+            FlowControl::IndirectBranch => self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+            _ => false,
+        };
+        !stays || insn.is_overlapped() || matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
     }
 
     /// The code that leads from one place to another. The state afterwards is the latter's.
@@ -52,17 +125,22 @@ impl Emitter<'_> {
             for (reg, place) in stay.borrowed() {
                 self.borrow(reg, place);
             }
-            self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR);
+            match self.kept.filter(|_| from.is_none()) {
+                None => self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR),
+                Some(kept) if kept == stay.cursor.reg => {}
+                Some(kept) => self.sink.inserted(|out| asm::move32(out, stay.cursor.reg, kept)),
+            }
         }
         let state = self.stays.state(to);
         self.sink.state(|s| *s = state);
     }
 
-    /// Gives a borrowed register back before an instruction that leaves the function.
+    /// Gives a borrowed register back before an instruction that leaves the function or the stay.
     pub(super) fn leave_stay(&mut self, insn: &Insn) {
         let leaves = match insn.inst.flow_control() {
             FlowControl::Return => true,
-            FlowControl::IndirectBranch => !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+            FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
+            FlowControl::IndirectBranch => self.stays.leaves(self.piece) || !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
             _ => false,
         };
         if leaves {
@@ -76,13 +154,13 @@ impl Emitter<'_> {
         if self.stays.is_empty() {
             return direct;
         }
-        let Some(b) = self.function.block_at(self.function.insn(id).ip) else { return direct };
-        let (from, to) = (self.here(), self.stays.of(b.0 as usize));
+        let Ok(b) = self.pieces.binary_search(&id.0) else { return direct };
+        let (from, to) = (self.here(), self.stays.of(b));
         if !self.stays.needs_code(from, to) {
             return direct;
         }
-        if self.stays.before(b.0 as usize) == Some(from) {
-            return (self.label_before(b.0 as usize), None);
+        if self.stays.before(b) == Some(from) {
+            return (self.label_before(b), None);
         }
         (Label(id.0), Some(to))
     }
@@ -113,7 +191,7 @@ impl Emitter<'_> {
         self.transit(from, place);
         self.jump(orig, to);
         self.sink.bind(on);
-        let state = self.stays.state(from);
+        let state = self.state_here();
         self.sink.state(|s| *s = state);
     }
 }
