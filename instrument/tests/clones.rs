@@ -126,6 +126,13 @@ impl Probe {
             }
             Mnemonic::Lea => {}
             Mnemonic::Mov if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
+            // The cursor goes from the register that has kept it to another one.
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => {
+                assert!(inst.op0_register().size() == 4 && number(inst.op1_register()) == self.cursor && self.state.base_reg == self.cursor, "a move of something else");
+                assert!(self.slots == 0 && self.state.base_ahead == 0, "the cursor moves while records are in flight");
+                self.cursor = number(inst.op0_register());
+                self.state.base_reg = self.cursor;
+            }
             Mnemonic::Kmovw | Mnemonic::Nop | Mnemonic::Ptwrite => {}
             Mnemonic::Jmp => assert!(matches!(inst.op0_kind(), OpKind::NearBranch64)),
             _ if inst.is_jcc_short_or_near() => {}
@@ -186,12 +193,25 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction must not touch what is borrowed.
-    fn original(&self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
-        let held: Vec<u8> = self.state.saved.iter().map(|s| s[0]).chain([self.state.base_reg]).filter(|&r| r != NO_REG).collect();
+    /// An original instruction must not touch what is borrowed. It may write the register that keeps the cursor between regions, which then holds it no longer.
+    fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+        let borrowed: Vec<u8> = self.state.saved.iter().map(|s| s[0]).filter(|&r| r != NO_REG).collect();
+        let kept = self.state.base_reg;
         for used in factory.info(inst).used_registers() {
             if used.register().is_gpr() && !matches!(used.access(), OpAccess::None | OpAccess::NoMemAccess) {
-                assert!(!held.contains(&number(used.register())), "an original instruction uses a borrowed register");
+                let register = number(used.register());
+                assert!(!borrowed.contains(&register), "an original instruction uses a borrowed register");
+                if register == kept {
+                    // `or r, -1` and `and r, 0` do not depend on what they read.
+                    let sets = match inst.mnemonic() {
+                        Mnemonic::Or => inst.op_count() == 2 && inst.try_immediate(1).is_ok_and(|v| v as u32 == u32::MAX),
+                        Mnemonic::And => inst.op_count() == 2 && inst.try_immediate(1).is_ok_and(|v| v == 0),
+                        _ => false,
+                    };
+                    let writes = sets || matches!(used.access(), OpAccess::Write | OpAccess::CondWrite);
+                    assert!(writes && self.state.slots_done == 0 && self.state.base_ahead == 0, "an original instruction uses the register of the cursor");
+                    self.state.base_reg = NO_REG;
+                }
             }
         }
     }

@@ -115,8 +115,12 @@ impl Emitter<'_> {
         if from == to {
             return;
         }
+        // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
+        let keeps = self.stays.at(from).map(|stay| stay.cursor).filter(|cursor| to.is_none() && !cursor.spilled);
         if let Some(stay) = self.stays.at(from) {
-            self.sink.state(|s| s.base_reg = NO_REG);
+            if keeps.is_none() {
+                self.sink.state(|s| s.base_reg = NO_REG);
+            }
             for (reg, place) in stay.borrowed().rev() {
                 self.give_back(reg, place);
             }
@@ -131,7 +135,10 @@ impl Emitter<'_> {
                 Some(kept) => self.sink.inserted(|out| asm::move32(out, stay.cursor.reg, kept)),
             }
         }
-        let state = self.stays.state(to);
+        let mut state = self.stays.state(to);
+        if let Some(cursor) = keeps {
+            state.base_reg = cursor.reg.0;
+        }
         self.sink.state(|s| *s = state);
     }
 
@@ -145,6 +152,7 @@ impl Emitter<'_> {
         };
         if leaves {
             self.transit(self.here(), None);
+            self.sink.state(|s| s.base_reg = NO_REG);
         }
     }
 
