@@ -37,6 +37,7 @@ pub mod lines;
 pub mod liveness;
 pub mod loops;
 pub mod names;
+pub mod offsets;
 pub mod operands;
 pub mod plan;
 pub mod regs;

@@ -1,18 +1,18 @@
 //! What is recorded where.
 //!
 //! A block is cut into regions: after calls, system calls, interrupts and repeated string instructions, and where the slots of a region
-//! would run out. Inside a region values are numbered exactly: a register is a symbol plus a constant, and copies, additions of constants
-//! and stack pushes keep the symbol. A load whose address is a recorded value plus a constant needs no record of its own.
+//! would run out. A load whose address is a recorded value plus a constant ([`crate::offsets`]) needs no record of its own.
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the proxy.
 
 use crate::cfg::Graph;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
+use crate::offsets::{Known, Registers, at_starts};
 use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
-use crate::regs::{RAX, RBX, RDI, RSI, RSP, RegUse, gpr64};
+use crate::regs::{RAX, RBX, RegUse};
 use crate::stay::Stays;
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
@@ -52,9 +52,10 @@ pub fn plan(
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
     let mut plan = Plan::default();
     let mut builder = Builder::new(options, backward);
+    let starts = at_starts(graph, uses, backward);
     let mut piece = 0;
-    for block in &graph.blocks {
-        builder.restart();
+    for (block, start) in graph.blocks.iter().zip(&starts) {
+        builder.registers.start(start);
         for i in block.insns.start as usize..block.insns.end as usize {
             piece += usize::from(stays.starts().get(piece + 1) == Some(&(i as u32)));
             builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
@@ -74,7 +75,7 @@ pub fn plan(
             if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
                 builder.close(&mut plan.regions);
             }
-            builder.advance(&insn.inst, &uses[i]);
+            builder.registers.advance(&insn.inst, &uses[i]);
         }
         builder.close(&mut plan.regions);
     }
@@ -101,13 +102,6 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
         Mnemonic::Leave => implicit.leaves += 1,
         _ => {}
     }
-}
-
-/// A register's value: a symbol plus a constant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    symbol: u32,
-    delta: i64,
 }
 
 /// What a record of the region holds.
@@ -146,8 +140,7 @@ struct Waiting {
 struct Builder<'a> {
     options: &'a Options,
     backward: bool,
-    next_symbol: u32,
-    values: [Known; 16],
+    registers: Registers,
     region: RegionPlan,
     held: Vec<Held>,
     slots: usize,
@@ -163,89 +156,13 @@ impl<'a> Builder<'a> {
         Builder {
             options,
             backward,
-            next_symbol: 0,
-            values: [Known { symbol: 0, delta: 0 }; 16],
+            registers: Registers::new(backward),
             region: RegionPlan::default(),
             held: Vec::new(),
             slots: 0,
             waiting: Vec::new(),
             address_is_cheap: true,
             scratch: false,
-        }
-    }
-
-    fn fresh(&mut self) -> Known {
-        self.next_symbol += 1;
-        Known { symbol: self.next_symbol, delta: 0 }
-    }
-
-    /// A new block: nothing is known.
-    fn restart(&mut self) {
-        for r in 0..16 {
-            self.values[r] = self.fresh();
-        }
-    }
-
-    fn value(&self, r: Gpr) -> Known {
-        self.values[usize::from(r.0)]
-    }
-
-    /// What the instruction does to the values.
-    fn advance(&mut self, inst: &Instruction, u: &RegUse) {
-        let target = gpr64(inst.op0_register());
-        // Old values of what may be read; a copy of all would take longer than the rest.
-        let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
-        let source = match inst.mnemonic() {
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => gpr64(inst.op1_register()),
-            Mnemonic::Lea if inst.memory_index() == Register::None => gpr64(inst.memory_base()),
-            _ => target,
-        };
-        let source = source.map(|r| self.value(r));
-        for r in u.clobber.iter() {
-            self.values[usize::from(r.0)] = self.fresh();
-        }
-        if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq)
-            && target != Some(RSP)
-        {
-            let delta = stack.delta.wrapping_add(i64::from(inst.stack_pointer_increment()));
-            self.values[usize::from(RSP.0)] = Known { delta, ..stack };
-            return;
-        }
-        if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
-            self.step_pointers(inst, pointers);
-            return;
-        }
-        let Some(target) = target else { return };
-        let Some(old) = source.filter(|_| inst.op0_kind() == OpKind::Register) else { return };
-        let plus = |c: i64| Some(Known { delta: old.delta.wrapping_add(c), ..old });
-        let constant = |op: u32| {
-            let is_imm = !matches!(inst.op_kind(op), OpKind::Register | OpKind::Memory);
-            is_imm.then(|| inst.try_immediate(op).ok()).flatten().map(|c| c as i64)
-        };
-        let new = match inst.mnemonic() {
-            Mnemonic::Add if inst.op_count() == 2 => constant(1).and_then(plus),
-            Mnemonic::Sub if inst.op_count() == 2 => constant(1).and_then(|c| plus(c.wrapping_neg())),
-            Mnemonic::Inc => plus(1),
-            Mnemonic::Dec => plus(-1),
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => Some(old),
-            Mnemonic::Lea if inst.memory_index() == Register::None => plus(inst.memory_displacement64() as i64),
-            _ => None,
-        };
-        if let Some(new) = new {
-            self.values[usize::from(target.0)] = new;
-        }
-    }
-
-    /// After a string instruction without `rep`; the pointers' values before it.
-    fn step_pointers(&mut self, inst: &Instruction, [rsi, rdi]: [Known; 2]) {
-        for op in 0..inst.op_count() {
-            let (r, before) = match inst.op_kind(op) {
-                OpKind::MemorySegRSI => (RSI, rsi),
-                OpKind::MemoryESRDI => (RDI, rdi),
-                _ => continue,
-            };
-            let size = inst.memory_size().size() as i64;
-            self.values[usize::from(r.0)] = Known { delta: before.delta.wrapping_add(size), ..before };
         }
     }
 
@@ -261,7 +178,7 @@ impl<'a> Builder<'a> {
         if self.options.naive {
             return None;
         }
-        let now = self.value(r);
+        let now = self.registers.value(r);
         self.held.iter().enumerate().find_map(|(i, h)| match h {
             Held::Register(k) if k.symbol == now.symbol => Some((i as u8, now.delta.wrapping_sub(k.delta))),
             _ => None,
@@ -276,7 +193,7 @@ impl<'a> Builder<'a> {
     }
 
     fn new_register(&mut self, at: InsnId, r: Gpr) -> u8 {
-        let now = self.value(r);
+        let now = self.registers.value(r);
         self.add_record(at, false, Payload::Reg(r), 1, Held::Register(now))
     }
 
@@ -311,7 +228,7 @@ impl<'a> Builder<'a> {
 
     fn two_registers(&mut self, at: InsnId, place: &Place, base: Gpr, index: Gpr, can_address: bool) -> Formula {
         let scale = place.scale;
-        let (vb, vi) = (self.value(base), self.value(index));
+        let (vb, vi) = (self.registers.value(base), self.registers.value(index));
         let total = place.disp.wrapping_add(vb.delta).wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
         let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
             Held::Sum { base, index, scale: s, delta } if base == vb.symbol && index == vi.symbol && s == scale => {

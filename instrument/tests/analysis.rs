@@ -129,6 +129,16 @@ fn loads_off_one_base_share_a_record_as_long_as_its_value_is_known() {
 }
 
 #[test]
+fn registers_that_differ_by_a_constant_share_a_record() {
+    for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
+        let p = plans(flavour);
+        assert_eq!(displacements(&p["over_blocks"], 1), [0, 8, -64], "computed before the loop");
+        assert_eq!(displacements(&p["in_step"], 1), [0, -8], "the loop moves both");
+        assert_eq!(displacements(&p["out_of_step"], 2), [0, -24], "it moves one");
+    }
+}
+
+#[test]
 fn constant_loads_are_implied_or_have_a_proxy() {
     let p = plans(FLAVOUR_SOFT);
     let implied = &p["implied"][0];

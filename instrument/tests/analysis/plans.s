@@ -50,6 +50,39 @@
 	ret
 	done shared_index
 
+	function over_blocks
+	lea 8(%rdi), %rsi
+	lea -64(%rdi), %r8
+1:	mov (%rdi,%rcx), %rax
+	mov (%rsi,%rcx), %rdx
+	mov (%r8,%rcx), %r9
+	add $16, %rcx
+	cmp %r10, %rcx
+	jne 1b
+	ret
+	done over_blocks
+
+	function in_step
+	mov %rdi, %rsi
+1:	mov (%rdi), %rax
+	add $16, %rdi
+	add $16, %rsi
+	mov -24(%rsi), %rdx
+	cmp %r10, %rdi
+	jne 1b
+	ret
+	done in_step
+
+	function out_of_step
+	mov %rdi, %rsi
+1:	mov (%rdi), %rax
+	add $16, %rdi
+	mov -24(%rsi), %rdx
+	cmp %r10, %rdi
+	jne 1b
+	ret
+	done out_of_step
+
 	function known_parts
 	mov (%rdi), %rax
 	mov (%rdi,%rsi,8), %rax
