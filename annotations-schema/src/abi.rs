@@ -18,6 +18,7 @@
 //! advanced once, right after the region's last record is written (*commit*). Until then the slots
 //! before the probe are *in flight*; [`ProbeState`] says how many there are, which register holds the
 //! slot base, and where borrowed registers were saved, for every instruction boundary of the clone.
+//! In loops a register may be advanced instead, and memory follows where control leaves ([`STATE_LATE`]).
 //! No probe touches flags, the stack or the red zone.
 //!
 //! # Translated clones
@@ -263,6 +264,9 @@ pub const STATE_BACK: u8 = 2;
 /// passes it by: what was inserted here belongs to the instruction behind it.
 pub const STATE_PASSED: u8 = 4;
 
+/// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control came here are committed when it leaves.
+pub const STATE_LATE: u8 = 8;
+
 /// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
 /// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
 #[repr(C)]
@@ -274,7 +278,7 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`].
+    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`].
     pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],

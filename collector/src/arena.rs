@@ -14,7 +14,7 @@ use crate::shared::{
 };
 use crate::static_image::flatten;
 use crate::trigger::Trigger;
-use mgz_annotations_schema::abi::{STATIC_MAGIC, Slot};
+use mgz_annotations_schema::abi::{SLOT_ID, STATIC_MAGIC, Slot};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// Bytes of a record slot.
 pub const SLOT: u64 = 16;
+/// Bytes of a line of the cache.
+const LINE: u64 = 64;
 /// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
 pub const MAX_WINDOW: u64 = 1 << 20;
 /// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it, small
@@ -442,6 +444,35 @@ impl<'a> ThreadSlot<'a> {
             self.append(chunk_offset(place, ring_bytes, chunk_bytes) + offset, slots, out);
         }
         fits
+    }
+
+    /// Clears ids in slots that were copied out of a chunk, so that [`ThreadSlot::written_from`] can tell what its owner writes there next. One id in
+    /// each line of the cache is enough; they are in reach of the processor that has just read them.
+    pub fn clear(self, place: usize, offset: u64, slots: u64) {
+        for id in self.marks(place, offset, offset.saturating_add(slots.saturating_mul(SLOT))) {
+            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and written as they come.
+            unsafe { id.write_volatile(0) };
+        }
+    }
+
+    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots are written one after the other, so all before one that is
+    /// written are.
+    pub fn written_from(self, place: usize, offset: u64) -> u64 {
+        let to = self.arena.settings.chunk_bytes;
+        // SAFETY: as above.
+        let last = self.marks(place, offset, to).filter(|id| unsafe { id.read_volatile() } != 0).last();
+        last.map_or(0, |id| {
+            let start = chunk_offset(place, self.arena.settings.ring_bytes, to) + offset;
+            (id as u64 - self.start as u64 - start) / SLOT + 1
+        })
+    }
+
+    /// The ids of the slots in a part of a chunk that begin a line of the cache.
+    fn marks(self, place: usize, from: u64, to: u64) -> impl Iterator<Item = *mut u32> {
+        let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
+        let part = if place < places { from.next_multiple_of(LINE)..to.min(chunk_bytes) } else { 0..0 };
+        let start = chunk_offset(place.min(places - 1), ring_bytes, chunk_bytes);
+        part.step_by(LINE as usize).map(move |at| self.start.wrapping_add((start + at) as usize + SLOT_ID).cast())
     }
 
     /// Copies the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)

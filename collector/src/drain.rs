@@ -198,6 +198,9 @@ impl<'a> Drainer<'a> {
             }
             let info = slot.chunk(queue.drained);
             let good = rest::plausible(&info) && slot.copy_chunk(info.place as usize, info.offset.into(), info.slots.into(), buffer);
+            if good && !self.is_ring() {
+                slot.clear(info.place as usize, info.offset.into(), info.slots.into());
+            }
             queue.drained = queue.drained.wrapping_add(1);
             slot.set_drained(queue.drained);
             taken += 1;
@@ -434,7 +437,15 @@ impl<'a> Drainer<'a> {
 
     /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
     fn take_rest(&self, slot: ThreadSlot<'_>, queue: &mut Queue, numbers: &Snapshot, known: u64, cause: u8, buffer: &mut Vec<Slot>) -> bool {
-        let copied = match rest::unpublished(self.arena.settings(), numbers, known) {
+        // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
+        let found = match rest::unpublished(self.arena.settings(), numbers, known) {
+            Rest::Chunk { place, offset, slots } => match slots + slot.written_from(place, offset + slots * SLOT) {
+                0 => Rest::Nothing,
+                slots => Rest::Chunk { place, offset, slots },
+            },
+            found => found,
+        };
+        let copied = match found {
             Rest::Nonsense => false,
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.

@@ -4,6 +4,7 @@
 //! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
 //! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
 //! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
+//! In loops, where one pass follows the other, regions do not even store it: that is done where control leaves ([`STATE_LATE`]).
 //! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] and [`areas`] are the others.
 //!
 //! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
@@ -17,7 +18,7 @@ use crate::ir::{Block, BlockId, BlockIds, Gpr, Insn, JumpTable, RegSet};
 use crate::operands::{Accesses, Form};
 use crate::regs::RegUse;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
-use mgz_annotations_schema::abi::ProbeState;
+use mgz_annotations_schema::abi::{ProbeState, STATE_LATE};
 
 /// Spill place of a stay's cursor register.
 pub const PLACE_STAY: u8 = 2;
@@ -47,6 +48,8 @@ pub struct Stay {
     pub cursor: Kept,
     /// Free for addresses.
     pub scratch: Option<Kept>,
+    /// The cursor is stored where control leaves, and not by each region.
+    pub late: bool,
 }
 
 impl Stay {
@@ -58,7 +61,8 @@ impl Stay {
 
     /// What holds between the regions of the stay.
     pub fn state(self) -> ProbeState {
-        let mut state = ProbeState { base_reg: self.cursor.reg.0, ..ProbeState::IDLE };
+        let flags = if self.late { STATE_LATE } else { 0 };
+        let mut state = ProbeState { base_reg: self.cursor.reg.0, flags, ..ProbeState::IDLE };
         self.borrowed().zip(&mut state.saved).for_each(|((reg, place), saved)| *saved = [reg.0, place]);
         state
     }
@@ -124,7 +128,7 @@ impl Stays {
 
     /// Whether going from one place to another takes code.
     pub fn needs_code(&self, from: Place, to: Place) -> bool {
-        from != to && (to.is_some() || self.at(from).is_some_and(|s| s.borrowed().next().is_some()))
+        from != to && (to.is_some() || self.at(from).is_some_and(|s| s.late || s.borrowed().next().is_some()))
     }
 
     /// What holds at a place between regions.
@@ -349,7 +353,7 @@ impl<'a> Finder<'a> {
         }
         let cursor = self.keep(&all, None)?;
         let scratch = if all.addresses { self.keep(&all, Some(cursor.reg)) } else { None };
-        Some(Stay { cursor, scratch })
+        Some(Stay { cursor, scratch, late: true })
     }
 
     /// The cheapest register to keep, but not `other`.
@@ -546,15 +550,16 @@ mod tests {
     #[test]
     fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
         let (stays, of) = stays(&[XOR_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
-        assert_eq!(of, [None, Some(Stay { cursor: kept(1, false), scratch: None }), None]);
+        assert_eq!(of, [None, Some(Stay { cursor: kept(1, false), scratch: None, late: true }), None]);
         assert_eq!(stays.before(1), Some(None), "the cursor is loaded where control falls into the loop");
-        assert_eq!(stays.before(2), None, "nothing needs to be given back");
+        assert_eq!(stays.before(2), Some(Some(0)), "nothing is given back, but the cursor is stored");
+        assert_eq!(of[1].unwrap().state().flags, STATE_LATE);
     }
 
     #[test]
     fn else_it_borrows_one_that_the_loop_does_not_use() {
         let (stays, of) = stays(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: None }));
+        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: None, late: true }));
         assert_eq!(stays.before(0), Some(None), "callers enter here");
         assert_eq!(stays.before(1), Some(Some(0)), "it is given back behind the loop");
         assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_STAY]);
@@ -578,7 +583,7 @@ mod tests {
     fn an_address_of_two_registers_gets_a_register_of_its_own() {
         const INDEXED: &[u8] = &[0x8b, 0x04, 0x97]; // mov eax, [rdi+rdx*4]
         let (_, of) = stays(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: Some(kept(8, true)) }), "rcx and r8 are the cheapest that nothing uses");
+        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: Some(kept(8, true)), late: true }), "rcx and r8 are the cheapest that nothing uses");
     }
 
     #[test]
@@ -596,7 +601,7 @@ mod tests {
         const PUSH_RBP: &[u8] = &[0x55];
         const POP_RBP: &[u8] = &[0x5d];
         let (_, of) = stays(&[PUSH_RBP, LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), POP_RBP, RET]);
-        assert_eq!(of[1], Some(Stay { cursor: kept(5, true), scratch: None }));
+        assert_eq!(of[1], Some(Stay { cursor: kept(5, true), scratch: None, late: true }));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_LATE};
 use mgz_annotations_schema::addrmap::{AddrMap, Step};
 use mgz_instrument::elf::Elf;
 use mgz_instrument::functions::Options;
@@ -104,6 +104,7 @@ impl Probe {
                 (OpKind::Memory, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
                     assert_eq!(number(inst.op1_register()), self.cursor, "commit of another register");
                     assert_eq!(i64::from(self.state.base_ahead), self.slots, "commit of the wrong number of slots");
+                    // Where memory was behind, it no longer is.
                     self.state = ProbeState { saved: self.state.saved, base_reg: self.cursor, ..ProbeState::IDLE };
                     self.slots = 0;
                 }
@@ -122,7 +123,13 @@ impl Probe {
         }
         match inst.mnemonic() {
             Mnemonic::Lea if number(inst.op0_register()) == self.cursor && self.state.base_reg == self.cursor && inst.op0_register().size() == 4 && number(base) == self.cursor => {
-                self.state.base_ahead = (inst.memory_displacement64() as i64 / SLOT_BYTES as i64) as u8;
+                let ahead = inst.memory_displacement64() as i64 / SLOT_BYTES as i64;
+                if self.state.flags & STATE_LATE == 0 {
+                    self.state.base_ahead = ahead as u8;
+                } else {
+                    assert_eq!(ahead, self.slots, "the cursor moves by the wrong number of slots");
+                    (self.slots, self.state.slots_done) = (0, 0);
+                }
             }
             Mnemonic::Lea => {}
             Mnemonic::Mov if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
@@ -185,6 +192,11 @@ impl Probe {
     /// Checks what the map says of a place that control reaches from here.
     fn reaches(&self, mapped: &ProbeState) {
         let mut expected = self.state;
+        // Memory may fall behind from here on. It never counts as right again without a commit.
+        if mapped.flags & STATE_LATE != 0 {
+            assert_ne!(mapped.base_reg, NO_REG, "nothing has the cursor");
+            expected.flags |= STATE_LATE;
+        }
         // The map forgets the base once no later store uses it.
         if mapped.base_reg == NO_REG && mapped.base_ahead == 0 {
             expected.base_reg = NO_REG;

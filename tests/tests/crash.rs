@@ -168,6 +168,23 @@ fn a_killed_program() {
     }
 }
 
+/// A loop advances the cursor in a register, and memory hears of it when control leaves: the records that lie behind the cursor in memory are found.
+#[test]
+fn a_loop_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = app(dir.path()) else { return };
+    let trace = dir.path().join("trace");
+    let out = tools::run(&mut record_command(MODES[0], &trace, &app.path, &["loop"]), LIMIT).unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let passes: f64 = text.lines().find_map(|l| l.strip_prefix("passes ")).unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+    let report = analyze(&trace).0;
+    let rows = report["functions"].as_array().unwrap();
+    let counted = rows.iter().find(|r| r["function"] == "counted").unwrap_or_else(|| panic!("{rows:?}"));
+    let kept = counted["A"].as_f64().unwrap();
+    // Ids are looked at once in a line of the cache, which has four.
+    assert!(passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0, "{kept} of {passes} passes");
+}
+
 #[test]
 fn a_killed_recorder() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ pub enum Rest {
     Nothing,
     /// The numbers contradict each other.
     Nonsense,
-    /// Slots in a chunk that was being filled.
+    /// Slots in a chunk that was being filled, perhaps none as far as the thread has said so.
     Chunk {
         /// Its place in the queue.
         place: usize,
@@ -56,11 +56,11 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         return Rest::Nonsense;
     }
     // Below the base: a region has met the guard page, was rebased, and is not committed yet.
-    if s.cursor <= s.base {
-        return Rest::Nothing;
-    }
-    let written = (s.cursor - s.base) / SLOT;
+    let written = s.cursor.saturating_sub(s.base) / SLOT;
     if settings.mode == MODE_RING {
+        if written == 0 {
+            return Rest::Nothing;
+        }
         if s.base < s.ring_start || !(s.cursor - s.ring_start).is_multiple_of(SLOT) {
             return Rest::Nonsense;
         }
@@ -89,7 +89,8 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
 /// What the thread would have said of its last `slots` slots.
 pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
     let now = now_ns();
-    let written = s.cursor.saturating_sub(s.base) / SLOT;
+    // A lap has more slots than the window that is kept of it; of a chunk all are kept.
+    let written = if settings.mode == MODE_RING { s.cursor.saturating_sub(s.base) / SLOT } else { slots };
     let executed = s.slots_before.saturating_add(written);
     let begin_ns = if settings.mode == MODE_RING {
         let period = s.period_before.saturating_add(written).max(1);

@@ -514,7 +514,7 @@ impl<'a> Emitter<'a> {
                 return Err(EmitError::Record);
             }
             self.holds = match self.stays.at(self.here()) {
-                Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true }],
+                Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }],
                 None => probe::plan(self.function, region, self.kept)?,
             };
         }
@@ -538,9 +538,11 @@ impl<'a> Emitter<'a> {
             if last {
                 let total = self.slots as i32 * SLOT_BYTES as i32;
                 self.sink.inserted(|out| asm::lea32(out, cursor, &Mem::base(cursor, total)));
-                let ahead = self.slots as u8;
-                self.sink.state(|s| s.base_ahead = ahead);
-                self.gs(false, MOV_STORE, cursor, GS_CURSOR);
+                if !hold.late {
+                    let ahead = self.slots as u8;
+                    self.sink.state(|s| s.base_ahead = ahead);
+                    self.gs(false, MOV_STORE, cursor, GS_CURSOR);
+                }
             }
             self.sink.state(|s| {
                 s.base_ahead = 0;

@@ -32,6 +32,8 @@ pub struct Hold {
     pub spilled: bool,
     /// It is a stay's: it holds the cursor already, and keeps it.
     pub stays: bool,
+    /// Memory gets the cursor where control leaves the stay.
+    pub late: bool,
 }
 
 /// The explicit memory operand of an instruction as a probe may compute it.
@@ -181,7 +183,7 @@ impl Planner<'_> {
         }
         let kept = self.kept.filter(|r| first == 0 && left.contains(*r));
         let reg = kept.or_else(|| cheapest(left)).ok_or(EmitError::NoRegister)?;
-        Ok(Hold { first, last, reg, spilled: false, stays: false })
+        Ok(Hold { first, last, reg, spilled: false, stays: false, late: false })
     }
 
     fn hold(&self, first: usize) -> Result<Hold, EmitError> {
@@ -199,7 +201,7 @@ impl Planner<'_> {
             Some((last, set)) if last + 2 >= far => self.pick(first, last, set),
             _ => {
                 let reg = self.calmest(self.boundary(far), borrowed).ok_or(EmitError::NoRegister)?;
-                Ok(Hold { first, last: far, reg, spilled: true, stays: false })
+                Ok(Hold { first, last: far, reg, spilled: true, stays: false, late: false })
             }
         }
     }

@@ -320,7 +320,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
     let region = |at| RegionPlan { records: vec![record(at, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
     f.regions = vec![region(0), region(2)];
-    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: true }, scratch: None };
+    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: true }, scratch: None, late: false };
     // As if block 3 could not have code before it: the branch there is turned around.
     f.stays = Stays::of_parts(vec![stay], vec![Some(0), Some(0), None, None], vec![Some(None), None, Some(Some(0)), None]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
@@ -410,7 +410,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     let blocks: [&[u8]; 4] = [&[0xeb, 0x06], &[0x48, 0x8b, 0x07, 0x75, 0xfb], &[0xc3], &[0xeb, 0xf8]];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
     f.regions = vec![RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
-    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: false }, scratch: None };
+    let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: false }, scratch: None, late: false };
     f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[lines.len() - 2], "mov %gs:0,%edx", "the cursor is loaded before the jump: {lines:?}");

@@ -6,12 +6,12 @@
 
 use super::FixupKind;
 use super::asm;
-use super::code::{Emitter, MOV_LOAD};
+use super::code::{Emitter, MOV_LOAD, MOV_STORE};
 use super::relax::{Flex, Label};
 use crate::ir::{Gpr, Insn, InsnId};
 use crate::stay::Place;
 use iced_x86::{FlowControl, Mnemonic};
-use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG, ProbeState};
+use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG, ProbeState, STATE_LATE};
 
 impl Emitter<'_> {
     /// The stay of the block at hand.
@@ -118,6 +118,10 @@ impl Emitter<'_> {
         // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
         let keeps = self.stays.at(from).map(|stay| stay.cursor).filter(|cursor| to.is_none() && !cursor.spilled);
         if let Some(stay) = self.stays.at(from) {
+            if stay.late {
+                self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
+                self.sink.state(|s| s.flags &= !STATE_LATE);
+            }
             if keeps.is_none() {
                 self.sink.state(|s| s.base_reg = NO_REG);
             }

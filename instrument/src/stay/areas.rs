@@ -36,7 +36,7 @@ impl Finder<'_> {
         let best = self.candidates(&recorded).filter_map(|kept| self.area(kept, &free)).reduce(|best, a| if a.gain > best.gain { a } else { best });
         let Some(area) = best else { return };
         let number = stays.all.len() as u16;
-        stays.all.push(Stay { cursor: area.kept, scratch: None });
+        stays.all.push(Stay { cursor: area.kept, scratch: None, late: area.kept.spilled });
         (0..free.len()).filter(|&b| area.inside[b]).for_each(|b| stays.of_block[b] = Some(number));
     }
 
@@ -154,7 +154,7 @@ mod tests {
         // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load, ret. Nothing is dead: no register is written but rax.
         let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
         let (stays, of) = stays(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
-        let area = Some(Stay { cursor: kept(1, true), scratch: None });
+        let area = Some(Stay { cursor: kept(1, true), scratch: None, late: true });
         assert_eq!(of[..5], [area; 5]);
         assert_eq!(of[5], None, "one region alone gains nothing");
         assert!(stays.leaves(4) && stays.out(4).is_none(), "the register is given back before the call");

@@ -25,7 +25,7 @@ impl Finder<'_> {
             let cursor = Kept { reg: cursor, spilled: false };
             let scratch = cheapest(all.dead.without(cursor.reg)).filter(|_| all.addresses).map(|reg| Kept { reg, spilled: false });
             let number = stays.all.len() as u16;
-            stays.all.push(Stay { cursor, scratch });
+            stays.all.push(Stay { cursor, scratch, late: false });
             tree.iter().for_each(|&b| stays.of_block[b as usize] = Some(number));
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     fn what_is_reached_through_one_block_shares_its_cursor() {
         // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence dead before.
         let (stays, of) = stays(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
-        let tree = Some(Stay { cursor: kept(1, false), scratch: None });
+        let tree = Some(Stay { cursor: kept(1, false), scratch: None, late: false });
         assert_eq!(of[..2], [tree; 2]);
         assert_eq!(of[2], None, "rcx is written in it");
         assert_eq!((stays.before(0), stays.before(1), stays.before(2)), (Some(None), None, None), "the cursor is loaded once");
@@ -120,6 +120,6 @@ mod tests {
         let parts: [&[u8]; 7] = [&unless(LOAD.len() + 4), LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET];
         let (_, of) = stays(&parts);
         assert_eq!(of, [of[0], of[0], of[0], None]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, false), scratch: None }));
+        assert_eq!(of[0], Some(Stay { cursor: kept(1, false), scratch: None, late: false }));
     }
 }
