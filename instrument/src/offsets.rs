@@ -149,6 +149,11 @@ impl Differences {
         Differences(all)
     };
 
+    /// Whether no two registers have anything in common, which is so at most places.
+    fn is_none(&self) -> bool {
+        self.0.iter().enumerate().all(|(r, d)| usize::from(d.0) == r)
+    }
+
     /// Registers with the same key have the same symbol, and differ as the numbers do.
     fn of<K: PartialEq>(parts: [(K, i64); 16]) -> Differences {
         Differences(std::array::from_fn(|r| {
@@ -159,8 +164,11 @@ impl Differences {
 
     /// What holds on both ways.
     fn meet(&self, other: &Differences) -> Differences {
-        if self == other {
+        if self == other || self.is_none() {
             return *self;
+        }
+        if other.is_none() {
+            return *other;
         }
         // Where the ways disagree by the same amount, they agree on the difference.
         Differences::of(std::array::from_fn(|r| {
@@ -169,8 +177,23 @@ impl Differences {
         }))
     }
 
+    /// Whether a block leaves no two registers with one symbol (two symbols may be taken for one).
+    fn alone(now: &Registers) -> bool {
+        // Sixteen symbols, most of them those of the start.
+        let mut seen = 0u64;
+        now.values.iter().all(|v| {
+            let bit = 1 << (v.symbol & 63);
+            let new = seen & bit == 0;
+            seen |= bit;
+            new
+        })
+    }
+
     /// Behind a block, whose registers hold `now` where those of its start had the numbers 1 to 16 as symbols.
     fn behind(&self, now: &Registers) -> Differences {
+        if self.is_none() && Differences::alone(now) {
+            return Differences::NONE;
+        }
         Differences::of(std::array::from_fn(|r| match now.values[r] {
             Known { symbol: symbol @ 1..=16, delta } => {
                 let (leader, start) = self.0[symbol as usize - 1];
@@ -206,6 +229,10 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
         let Some(start) = starts[b] else { continue };
         let end = start.behind(&ends[b]);
         for t in graph.blocks[b].succs.iter().map(|t| t.0 as usize) {
+            // Nothing is less than nothing.
+            if starts[t].is_some_and(|old| old.is_none()) {
+                continue;
+            }
             let new = starts[t].map_or(end, |old| old.meet(&end));
             if starts[t] != Some(new) {
                 starts[t] = Some(new);
