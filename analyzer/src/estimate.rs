@@ -34,7 +34,7 @@ mod growth;
 mod room;
 mod targets;
 
-pub use footprint::{Block, footprint};
+pub use footprint::{Block, Listed};
 pub use growth::{Curve, CurvePoint, Order, curve};
 pub use targets::{Blocks, Grouped, Kinds, Sightings};
 

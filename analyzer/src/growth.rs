@@ -137,7 +137,7 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut sightings = 0u64;
     let mut seen: Vec<(u32, u32)> = Vec::new();
-    for at in 0..blocks.blocks.len() {
+    for at in 0..blocks.listed.blocks.len() {
         seen.clear();
         seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
         seen.sort_unstable();
@@ -252,7 +252,7 @@ fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growt
     let mut sightings: Vec<(u32, u32)> = Vec::new();
     // By number of samples in between.
     let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
-    for at in 0..pages.blocks.len() {
+    for at in 0..pages.listed.blocks.len() {
         sightings.clear();
         sightings.extend(pages.samples(at).iter().filter_map(|&s| order.get(s)));
         sightings.sort_unstable();

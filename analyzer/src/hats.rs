@@ -2,7 +2,7 @@
 
 use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Block, Blocks, Design, Estimate, Grouped, Kinds, Loads, Sightings, distance, executed, footprint};
+use crate::estimate::{Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed};
 use crate::growth::Seen;
 use crate::shares::Shares;
 use crate::metrics::Counts;
@@ -124,8 +124,8 @@ impl Seers<'_> {
     /// The estimate of a row.
     fn footprint(&self, row: u32, list: List, (design, scale): (Design, f64), observed: u64) -> Estimate {
         match self {
-            Seers::Whole(seen) => whole(seen, list).footprint(design, scale, observed),
-            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| footprint(of(k, list), design, scale, observed)),
+            Seers::Whole(seen) => whole(seen, list).listed.footprint(design, scale, observed),
+            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| of(k, list).footprint(design, scale, observed)),
         }
     }
 
@@ -150,11 +150,11 @@ fn whole(seen: &Seen, list: List) -> &Blocks {
     }
 }
 
-fn of(kinds: &Kinds, list: List) -> &[Block] {
+fn of(kinds: &Kinds, list: List) -> &Listed {
     match list {
         List::All => &kinds.all,
-        List::Strided => &kinds.strided,
-        List::Irregular => &kinds.irregular,
+        List::Strided => kinds.strided(),
+        List::Irregular => kinds.irregular(),
         List::Lines => &kinds.lines,
     }
 }
@@ -287,7 +287,7 @@ impl Places {
         let wanted = self.estimator == Estimator::Recapture && !design.complete();
         let none = Kinds::default();
         let kinds = seen.unwrap_or(&none);
-        let estimate = |list: List, observed: u64| wanted.then(|| footprint(of(kinds, list), design, scale, observed));
+        let estimate = |list: List, observed: u64| wanted.then(|| of(kinds, list).footprint(design, scale, observed));
         let hats = footprint_hats(estimate, wanted.then_some(kinds.sightings), counts, (design, scale), (self.resonant, 0.0));
         let samples_seen = (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;

@@ -3,7 +3,8 @@
 use super::clusters::{Sums, Table};
 use super::{Design, Estimate, Z, poisson_bounds, room};
 use crate::shares::EVEN;
-use std::cell::LazyCell;
+use std::cell::OnceCell;
+use std::sync::OnceLock;
 
 /// Strata are divided at most this often.
 const DEPTH: u32 = 10;
@@ -213,8 +214,6 @@ pub(super) struct Stratum {
     pub(super) end: usize,
     /// What is unseen of it.
     pub(super) unseen: Estimate,
-    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
-    doubt: [f64; 2],
 }
 
 /// Doubts of two kinds, or of two parts.
@@ -227,13 +226,64 @@ fn doubt(difference: f64) -> [f64; 2] {
     [(-difference).max(0.0), difference.max(0.0)]
 }
 
+/// Blocks that stay together.
+struct Together<'a> {
+    blocks: &'a [Block],
+    design: Design,
+    whole: Tally,
+    /// Asked for only of what stays together at last, or might have: it takes as long as all else.
+    unseen: OnceCell<Estimate>,
+    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
+    doubt: [f64; 2],
+}
+
+impl Together<'_> {
+    fn unseen(&self) -> Estimate {
+        *self.unseen.get_or_init(|| unseen(self.blocks, &self.whole, self.design))
+    }
+}
+
+/// Some blocks, cut into strata.
+enum Parts<'a> {
+    One(Together<'a>),
+    Two(Box<[Parts<'a>; 2]>),
+}
+
+impl<'a> Parts<'a> {
+    /// What is unseen of them in all.
+    fn unseen(&self) -> f64 {
+        match self {
+            Parts::One(stratum) => stratum.unseen().value,
+            Parts::Two(parts) => parts[0].unseen() + parts[1].unseen(),
+        }
+    }
+
+    fn first(&mut self) -> &mut Together<'a> {
+        match self {
+            Parts::One(stratum) => stratum,
+            Parts::Two(parts) => parts[0].first(),
+        }
+    }
+
+    /// Appends the strata in their order.
+    fn list(&self, strata: &mut Vec<Stratum>) {
+        match self {
+            Parts::One(stratum) => {
+                let from = strata.last().map_or(0, |s| s.end);
+                strata.push(Stratum { end: from + stratum.blocks.len(), unseen: stratum.unseen().doubted(stratum.doubt) });
+            }
+            Parts::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
+        }
+    }
+}
+
 /// Cuts blocks, sorted by number, into strata.
 pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
-    let mut division = Division { design, table: Table::new(blocks), strata: Vec::new() };
+    let mut division = Division { design, table: Table::new(blocks) };
     let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
-    division.divide(blocks, 0, Tally::new(&whole, design), 0);
-    division.strata.iter_mut().for_each(|s| s.unseen = s.unseen.doubted(s.doubt));
-    division.strata
+    let mut strata = Vec::new();
+    division.divide(blocks, 0, Tally::new(&whole, design), 0).list(&mut strata);
+    strata
 }
 
 /// Where the number of a block is farthest from that of the one before; of equals the one nearest to the middle.
@@ -248,16 +298,13 @@ fn widest_gap(blocks: &[Block]) -> usize {
 struct Division {
     design: Design,
     table: Table,
-    strata: Vec<Stratum>,
 }
 
 impl Division {
-    /// Cuts blocks, and returns what is unseen of them in all.
-    fn divide(&mut self, blocks: &[Block], from: usize, whole: Tally, depth: u32) -> f64 {
+    /// Cuts blocks.
+    fn divide<'a>(&mut self, blocks: &'a [Block], from: usize, whole: Tally, depth: u32) -> Parts<'a> {
         let design = self.design;
-        // Of all of them together, which is asked for only if they stay together or might have: it takes as long as all else.
-        let unseen = LazyCell::new(|| unseen(blocks, &whole, design));
-        let mut doubts = [0.0; 2];
+        let mut together = Together { blocks, design, whole, unseen: OnceCell::new(), doubt: [0.0; 2] };
         if depth < DEPTH && blocks.len() >= 16 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
             let mut places: [usize; PLACES] = std::array::from_fn(|i| if i == 0 { widest_gap(blocks) } else { blocks.len() * i / PLACES });
@@ -266,56 +313,71 @@ impl Division {
             let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
             let differences = sides.map(|(a, b)| a.difference(&b));
             let most = (0..PLACES).rev().max_by(|&i, &k| differences[i].total_cmp(&differences[k])).unwrap_or(0);
-            let mark = self.strata.len();
-            let cut = |division: &mut Division, place: usize, (a, b): (Tally, Tally)| {
+            let mut cut = |place: usize, (a, b): (Tally, Tally)| {
                 let (left, right) = blocks.split_at(place);
-                let left = division.divide(left, from, a, depth + 1);
-                let half = division.strata.len();
-                (half, left + division.divide(right, from + place, b, depth + 1))
+                [self.divide(left, from, a, depth + 1), self.divide(right, from + place, b, depth + 1)]
             };
             if differences[most] > DIFFERENT {
-                let (_, value) = cut(self, places[most], sides[most]);
+                let mut parts = Parts::Two(Box::new(cut(places[most], sides[most])));
                 if differences[most] < SURELY {
-                    self.strata[mark].doubt = both(self.strata[mark].doubt, doubt(unseen.value - value));
+                    let doubtful = doubt(together.unseen().value - parts.unseen());
+                    let first = parts.first();
+                    first.doubt = both(first.doubt, doubtful);
                 }
-                return value;
+                return parts;
             }
             // Alike at this resolution; below an even cut there may still be differences.
             if depth < 4 && whole.f1 > 64.0 {
                 let middle = places.iter().position(|&p| p == blocks.len() / 2).unwrap_or(0);
-                let (half, value) = cut(self, places[middle], sides[middle]);
-                if half - mark > 1 || self.strata.len() - half > 1 {
-                    return value;
+                match cut(places[middle], sides[middle]) {
+                    [Parts::One(left), Parts::One(right)] => together.doubt = both(left.doubt, right.doubt),
+                    parts => return Parts::Two(Box::new(parts)),
                 }
-                doubts = self.strata.drain(mark..).fold(doubts, |doubts, s| both(doubts, s.doubt));
             }
             if differences[most] > PERHAPS {
                 let (a, b) = sides[most];
                 let (left, right) = blocks.split_at(places[most]);
-                doubts = both(doubts, doubt(self::unseen(left, &a, design).value + self::unseen(right, &b, design).value - unseen.value));
+                let apart = unseen(left, &a, design).value + unseen(right, &b, design).value;
+                together.doubt = both(together.doubt, doubt(apart - together.unseen().value));
             }
         }
-        self.strata.push(Stratum { end: from + blocks.len(), unseen: *unseen, doubt: doubts });
-        unseen.value
+        Parts::One(together)
     }
 }
 
-/// The number of distinct blocks of the whole run. `blocks`: those that were seen, sorted by number; `scale`: of how many pages these are
-/// one ([`crate::incidence::Incidence::scale`]); `observed`: how many were seen in all (exact).
-pub fn footprint(blocks: &[Block], design: Design, scale: f64, observed: u64) -> Estimate {
-    if design.complete() || blocks.is_empty() {
-        return Estimate::exact(observed as f64);
+/// Blocks, sorted by number, and their strata.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// The blocks.
+    pub blocks: Vec<Block>,
+    strata: OnceLock<Vec<Stratum>>,
+}
+
+impl From<Vec<Block>> for Listed {
+    fn from(blocks: Vec<Block>) -> Listed {
+        Listed { blocks, strata: OnceLock::new() }
     }
-    let marked = design.marked();
-    together(&strata(blocks, marked), scale, base(blocks, design, scale, observed)).at_least(observed as f64)
 }
 
-/// What an estimate is added to: what was seen; where that is known of some samples alone, what these have seen.
-pub(super) fn base(blocks: &[Block], design: Design, scale: f64, observed: u64) -> f64 {
-    if design.kept < 1.0 { blocks.len() as f64 * scale } else { observed as f64 }
+impl Listed {
+    /// Their strata, divided once. All calls are for samples taken alike.
+    pub(super) fn strata(&self, design: Design) -> &[Stratum] {
+        self.strata.get_or_init(|| strata(&self.blocks, design.marked()))
+    }
+
+    /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::incidence::Incidence::scale`]);
+    /// `observed`: how many were seen in all (exact).
+    pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
+        if design.complete() || self.blocks.is_empty() {
+            return Estimate::exact(observed as f64);
+        }
+        // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
+        let seen = if design.kept < 1.0 { self.blocks.len() as f64 * scale } else { observed as f64 };
+        together(self.strata(design), scale, seen).at_least(observed as f64)
+    }
 }
 
-/// As [`footprint`], from the strata.
+/// What strata have in all: what was `observed` of them, and what is unseen of each, `scale` times.
 pub(super) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimate {
     let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
     for Stratum { unseen, .. } in strata {
@@ -334,6 +396,10 @@ pub(super) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimat
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    fn footprint(blocks: &[Block], design: Design, scale: f64, observed: u64) -> Estimate {
+        Listed::from(blocks.to_vec()).footprint(design, scale, observed)
+    }
 
     /// A generator of pseudo-random numbers.
     struct Random(u64);

@@ -4,7 +4,7 @@
 //! *strata* where nothing was touched for 64 KiB, and where the estimator finds that use differs: mostly objects. Each is divided once more by how many samples have seen an address (octaves of eight),
 //! since what is always in use and what was used once may lie side by side.
 //!
-//! **From two periods on**: a window of m = 2, 4, 8, … consecutive samples is a run of its own. The estimator of the whole run ([`super::footprint()`]) is applied to it: seen blocks, those that exactly one and exactly two
+//! **From two periods on**: a window of m = 2, 4, 8, … consecutive samples is a run of its own. The estimator of the whole run ([`super::Listed::footprint`]) is applied to it: seen blocks, those that exactly one and exactly two
 //! of the m samples have seen, summed over all such windows before the formula is applied, by stratum. So data that is used for a while and then left, phases, and loops that come again are met as they are, and nothing is assumed of
 //! how use is spread over the run. Between these sizes the curve is straight in logarithms; at the end stands the estimate of the whole run.
 //!
@@ -48,7 +48,7 @@ const MOST: usize = 4096;
 
 /// Cuts blocks where none follows for 64 KiB, and where the estimator does (`ends`). Smaller gaps may be what samples have left out of one object.
 fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
-    let list = &blocks.blocks;
+    let list = &blocks.listed.blocks;
     let mut gap = (65_536u64 >> shift).max(2);
     loop {
         let cuts = (1..list.len()).filter(|&i| list[i].number - list[i - 1].number >= gap || ends.binary_search(&i).is_ok());
@@ -61,13 +61,13 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
 }
 
 /// Makes the curve. `inside`: exact means of windows inside samples, ascending; `order`: for each sample its thread and its number there;
-/// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`super::footprint()`].
+/// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`super::Listed::footprint`].
 pub fn curve(inside: &[(f64, f64)], blocks: &Blocks, order: &Order, (sample, period): (f64, f64), shift: u32, design: Design, scale: f64) -> Curve {
     let lengths = order.lengths();
     let longest = f64::from(lengths.iter().copied().max().unwrap_or(0)) * period;
     let longest = if order.is_weighed() { (0..).zip(lengths).map(|(thread, &length)| order.loads(thread, 0, length)).fold(0.0, f64::max) } else { longest };
-    let list = &blocks.blocks;
-    let parts = blocks.strata(design);
+    let list = &blocks.listed.blocks;
+    let parts = blocks.listed.strata(design);
     let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
     let whole = if design.complete() { Estimate::exact(list.len() as f64) } else { together(parts, 1.0, list.len() as f64) };
     let mut curve =

@@ -1,13 +1,12 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
-use super::footprint::{Stratum, base, strata, together};
-use super::{Block, Design, Estimate};
+use super::Block;
+use super::footprint::Listed;
 use crate::incidence::{Incidence, Mark};
 use crate::mix::Mixed;
 use crate::shares::{EVEN, Shares};
 use rayon::prelude::*;
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 /// Number of a block in an address space: blocks of different spaces never share one for addresses below 2^56.
 fn number(space: usize, address: u64, shift: u32) -> u64 {
@@ -120,18 +119,18 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
     // Lists that grew as they like would take twice the memory, which is dear before it has been used.
     let distinct_of = |number: fn(u64) -> u64| list.len() - list.windows(2).filter(|pair| number(pair[0].number) == number(pair[1].number)).count();
-    let mut kinds = Kinds { samples, all: Vec::with_capacity(distinct_of(|n| n)), lines: Vec::with_capacity(distinct_of(line_of)), ..Kinds::default() };
-    let mut last = [0; 3];
-    for one in list {
-        let irregular = one.classes & IRREGULAR != 0;
-        append(&mut kinds.all, &mut last[0], one, irregular, shares);
-        if one.classes & STRIDED != 0 {
-            append(&mut kinds.strided, &mut last[1], one, false, shares);
+    let (mut all, mut lines) = (Vec::with_capacity(distinct_of(|n| n)), Vec::with_capacity(distinct_of(line_of)));
+    let mut last = 0;
+    list.iter().for_each(|one| append(&mut all, &mut last, one, one.classes & IRREGULAR != 0, shares));
+    // The addresses of one class of loads; mostly code has but one.
+    let of_class = |class: u32| {
+        if list.iter().all(|one| one.classes == class) {
+            return None;
         }
-        if irregular {
-            append(&mut kinds.irregular, &mut last[2], one, true, shares);
-        }
-    }
+        let (mut blocks, mut last) = (Vec::new(), 0);
+        list.iter().filter(|one| one.classes & class != 0).for_each(|one| append(&mut blocks, &mut last, one, class == IRREGULAR, shares));
+        Some(Listed::from(blocks))
+    };
     for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
         distinct.begin();
         let (mut samples, mut first) = (0, [u32::MAX; 2]);
@@ -141,12 +140,13 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
         }
         let irregular = same.iter().any(|s| s.classes & IRREGULAR != 0);
         let second = if samples > 1 { first[1] } else { 0 };
-        kinds.lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular, stands: stands(first[0], shares) });
+        lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular, stands: stands(first[0], shares) });
     }
-    let count = |blocks: &[Block]| blocks.iter().map(|b| u64::from(b.samples)).sum::<u64>() as f64;
+    let mut kinds = Kinds { all: all.into(), strided: of_class(STRIDED), irregular: of_class(IRREGULAR), lines: lines.into(), samples, sightings: Sightings::default() };
+    let count = |list: &Listed| list.blocks.iter().map(|b| u64::from(b.samples)).sum::<u64>() as f64;
     kinds.sightings = match shares {
         Some(shares) => weighted(list, shares),
-        None => Sightings { all: count(&kinds.all), strided: count(&kinds.strided), irregular: count(&kinds.irregular) },
+        None => Sightings { all: count(&kinds.all), strided: count(kinds.strided()), irregular: count(kinds.irregular()) },
     };
     kinds
 }
@@ -162,21 +162,32 @@ pub struct Sightings {
     pub irregular: f64,
 }
 
-/// What one target has seen. All lists are sorted by number.
+/// What one target has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Addresses.
-    pub all: Vec<Block>,
-    /// Addresses of Strided loads.
-    pub strided: Vec<Block>,
-    /// Addresses of Irregular loads.
-    pub irregular: Vec<Block>,
+    pub all: Listed,
+    /// Those of Strided and of Irregular loads; none where all loads are of that class.
+    strided: Option<Listed>,
+    irregular: Option<Listed>,
     /// Lines of 64 bytes.
-    pub lines: Vec<Block>,
+    pub lines: Listed,
     /// Samples that have seen any of them.
     pub samples: u64,
     /// Over all samples.
     pub sightings: Sightings,
+}
+
+impl Kinds {
+    /// Addresses of Strided loads.
+    pub fn strided(&self) -> &Listed {
+        self.strided.as_ref().unwrap_or(&self.all)
+    }
+
+    /// Addresses of Irregular loads.
+    pub fn irregular(&self) -> &Listed {
+        self.irregular.as_ref().unwrap_or(&self.all)
+    }
 }
 
 /// Blocks by target.
@@ -226,11 +237,10 @@ impl Grouped {
 
 /// Blocks with all samples that have seen them.
 pub struct Blocks {
-    /// What [`super::footprint`] takes, sorted by number.
-    pub blocks: Vec<Block>,
+    /// The blocks.
+    pub listed: Listed,
     samples: Vec<u32>,
     ends: Vec<usize>,
-    strata: OnceLock<Vec<Stratum>>,
 }
 
 impl Blocks {
@@ -254,7 +264,7 @@ impl Blocks {
 
     /// From sightings in the order of numbers.
     fn collect(all: impl Iterator<Item = Seen>, mut distinct: Distinct, shares: Option<&Shares>) -> Blocks {
-        let mut out = Blocks { blocks: Vec::new(), samples: Vec::new(), ends: Vec::new(), strata: OnceLock::new() };
+        let mut out = Blocks { listed: Listed::default(), samples: Vec::new(), ends: Vec::new() };
         let mut block: Option<Block> = None;
         for one in all {
             if block.is_none_or(|b| b.number != one.number) {
@@ -279,13 +289,8 @@ impl Blocks {
             samples.sort_unstable();
         }
         let first = [samples[0], samples.get(1).copied().unwrap_or(0)];
-        self.blocks.push(Block { samples: samples.len() as u32, first, stands: stands(first[0], shares), ..block });
+        self.listed.blocks.push(Block { samples: samples.len() as u32, first, stands: stands(first[0], shares), ..block });
         self.ends.push(self.samples.len());
-    }
-
-    /// Their strata, divided once. All calls are for samples taken alike.
-    pub(super) fn strata(&self, design: Design) -> &[Stratum] {
-        self.strata.get_or_init(|| strata(&self.blocks, design.marked()))
     }
 
     /// Blocks that samples have seen, summed over samples; as [`Sightings`].
@@ -301,14 +306,6 @@ impl Blocks {
         let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
         self.samples.iter().for_each(|&sample| *counts.entry(sample).or_default() += 1);
         counts
-    }
-
-    /// As [`super::footprint()`].
-    pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
-        if design.complete() || self.blocks.is_empty() {
-            return Estimate::exact(observed as f64);
-        }
-        together(self.strata(design), scale, base(&self.blocks, design, scale, observed)).at_least(observed as f64)
     }
 
     /// Samples of block `at`, ascending.
@@ -333,15 +330,32 @@ mod tests {
         // Each group counts in a row of its own and in one for all.
         let grouped = Grouped::new(&incidence, None, |group| &rows[group as usize / 4]);
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
-        assert_eq!(of(1).lines, [Block { number: 1, samples: 2, first: [0, 1], irregular: false, stands: EVEN }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
-        assert_eq!(of(2).lines, [Block { number: 1, samples: 1, first: [1, 0], irregular: false, stands: EVEN }, Block { number: 2, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
-        assert!(of(0).lines.is_empty() && grouped.of(4).is_none());
+        assert_eq!(of(1).lines.blocks, [Block { number: 1, samples: 2, first: [0, 1], irregular: false, stands: EVEN }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
+        assert_eq!(of(2).lines.blocks, [Block { number: 1, samples: 1, first: [1, 0], irregular: false, stands: EVEN }, Block { number: 2, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
+        assert!(of(0).lines.blocks.is_empty() && grouped.of(4).is_none());
         let address = |number, samples, first| Block { number, samples, first, irregular: false, stands: EVEN };
-        assert_eq!(of(3).all, [address(64, 1, [0, 0]), address(72, 1, [1, 0]), address(128, 1, [2, 0]), address(1 << 56 | 64, 1, [2, 0])]);
-        assert_eq!(of(3).strided, of(3).all);
-        assert!(of(3).irregular.is_empty());
+        assert_eq!(of(3).all.blocks, [address(64, 1, [0, 0]), address(72, 1, [1, 0]), address(128, 1, [2, 0]), address(1 << 56 | 64, 1, [2, 0])]);
+        assert_eq!(of(3).strided().blocks, of(3).all.blocks);
+        assert!(of(3).irregular().blocks.is_empty());
         let all = Blocks::new(&incidence, None, 6, |_| true);
-        assert_eq!(all.blocks.len(), 3);
+        assert_eq!(all.listed.blocks.len(), 3);
         assert_eq!((all.samples(0), all.samples(1), all.samples(2)), (&[0u32, 1][..], &[2u32][..], &[2u32][..]));
+    }
+
+    /// Lists by class are those of their definition, also where they are not kept because all loads are of one class.
+    #[test]
+    fn addresses_are_listed_by_class() {
+        let seen = |number: u64, sample: u32, classes: u32| Sighting { number, sample, classes };
+        let mixed = [seen(8, 0, STRIDED), seen(8, 0, IRREGULAR), seen(8, 1, STRIDED), seen(16, 3, 1), seen(24, 2, IRREGULAR)];
+        let (strided, irregular) = ([seen(8, 1, STRIDED), seen(24, 2, STRIDED)], [seen(8, 1, IRREGULAR), seen(8, 4, IRREGULAR)]);
+        for list in [&mixed[..], &strided, &irregular, &[]] {
+            let kinds = kinds(list, &mut Distinct::new(&Incidence::default()), None);
+            for (class, found) in [(STRIDED, kinds.strided()), (IRREGULAR, kinds.irregular())] {
+                let (mut expected, mut last) = (Vec::new(), 0);
+                list.iter().filter(|s| s.classes == class).for_each(|s| append(&mut expected, &mut last, s, class == IRREGULAR, None));
+                assert_eq!(found.blocks, expected, "class {class} of {list:?}");
+            }
+            assert_eq!(kinds.all.blocks.iter().map(|b| b.irregular).collect::<Vec<_>>(), kinds.all.blocks.iter().map(|b| list.iter().any(|s| s.number == b.number && s.classes == IRREGULAR)).collect::<Vec<_>>());
+        }
     }
 }
