@@ -178,10 +178,10 @@ impl<'a> Maker<'a> {
                 loads_of_row.add(replicates, loads);
             }
         }
-        let wanted = design.is_some_and(|d| !d.complete()) && estimator == Estimator::Recapture;
-        let blocks = wanted.then(|| match seen {
+        let wanted = design.filter(|d| !d.complete() && estimator == Estimator::Recapture);
+        let blocks = wanted.map(|design| match seen {
             Some(seen) if target == Target::Whole => Seers::Whole(seen),
-            _ => Seers::Rows(Grouped::new(&outcome.incidence, shares, |group| targets_of(code, target, group))),
+            _ => Seers::Rows(Grouped::new(&outcome.incidence, shares, design, |group| targets_of(code, target, group))),
         });
         let hidden = match (&blocks, design) {
             (Some(Seers::Whole(seen)), Some(design)) => crate::growth::hidden(outcome, seen, 1.0 / design.share),

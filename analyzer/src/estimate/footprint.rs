@@ -305,7 +305,8 @@ impl Division {
     fn divide<'a>(&mut self, blocks: &'a [Block], from: usize, whole: Tally, depth: u32) -> Parts<'a> {
         let design = self.design;
         let mut together = Together { blocks, design, whole, unseen: OnceCell::new(), doubt: [0.0; 2] };
-        if depth < DEPTH && blocks.len() >= 16 {
+        // Where no two samples have met, nothing tells one side from another.
+        if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
             let mut places: [usize; PLACES] = std::array::from_fn(|i| if i == 0 { widest_gap(blocks) } else { blocks.len() * i / PLACES });
             places.sort_unstable();
@@ -348,7 +349,7 @@ impl Division {
 /// Blocks, sorted by number, and their strata.
 #[derive(Clone, Debug, Default)]
 pub struct Listed {
-    /// The blocks.
+    /// The blocks; none once they are [settled](Listed::settle).
     pub blocks: Vec<Block>,
     strata: OnceLock<Vec<Stratum>>,
 }
@@ -362,17 +363,23 @@ impl From<Vec<Block>> for Listed {
 impl Listed {
     /// Their strata, divided once. All calls are for samples taken alike.
     pub(super) fn strata(&self, design: Design) -> &[Stratum] {
-        self.strata.get_or_init(|| strata(&self.blocks, design.marked()))
+        self.strata.get_or_init(|| if self.blocks.is_empty() { Vec::new() } else { strata(&self.blocks, design.marked()) })
+    }
+
+    /// Divides the blocks, and forgets them: estimates need only the strata.
+    pub(super) fn settle(&mut self, design: Design) {
+        self.strata(design);
+        self.blocks = Vec::new();
     }
 
     /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::incidence::Incidence::scale`]);
     /// `observed`: how many were seen in all (exact).
     pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
-        if design.complete() || self.blocks.is_empty() {
+        let Some(last) = (!design.complete()).then(|| self.strata(design)).and_then(<[_]>::last) else {
             return Estimate::exact(observed as f64);
-        }
+        };
         // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
-        let seen = if design.kept < 1.0 { self.blocks.len() as f64 * scale } else { observed as f64 };
+        let seen = if design.kept < 1.0 { last.end as f64 * scale } else { observed as f64 };
         together(self.strata(design), scale, seen).at_least(observed as f64)
     }
 }

@@ -1,7 +1,7 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
-use super::Block;
 use super::footprint::Listed;
+use super::{Block, Design};
 use crate::incidence::{Incidence, Mark};
 use crate::mix::Mixed;
 use crate::shares::{EVEN, Shares};
@@ -188,6 +188,12 @@ impl Kinds {
     pub fn irregular(&self) -> &Listed {
         self.irregular.as_ref().unwrap_or(&self.all)
     }
+
+    /// Forgets all that no estimate needs.
+    fn settle(&mut self, design: Design) {
+        let Kinds { all, strided, irregular, lines, .. } = self;
+        [Some(all), strided.as_mut(), irregular.as_mut(), Some(lines)].into_iter().flatten().for_each(|list| list.settle(design));
+    }
 }
 
 /// Blocks by target.
@@ -197,13 +203,18 @@ pub struct Grouped {
 }
 
 impl Grouped {
-    /// Groups marks. `targets` gives the targets of a code group.
-    pub fn new<'a>(incidence: &Incidence, shares: Option<&Shares>, targets: impl Fn(u32) -> &'a [u32]) -> Grouped {
-        Grouped::by_mark(incidence, shares, |_, mark| targets(mark.group))
+    /// Groups marks of samples that were taken so. `targets` gives the targets of a code group. Only what estimates need is kept: there is much more of the lists.
+    pub fn new<'a>(incidence: &Incidence, shares: Option<&Shares>, design: Design, targets: impl Fn(u32) -> &'a [u32]) -> Grouped {
+        Grouped::with(incidence, shares, |_, mark| targets(mark.group), |kinds| kinds.settle(design))
     }
 
     /// Groups marks. `targets` gives the targets of a mark in an address space.
-    pub fn by_mark<'a>(incidence: &Incidence, shares: Option<&Shares>, mut targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
+    pub fn by_mark<'a>(incidence: &Incidence, shares: Option<&Shares>, targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
+        Grouped::with(incidence, shares, targets, |_| {})
+    }
+
+    /// Groups marks; `then` is told what each target has seen.
+    fn with<'a>(incidence: &Incidence, shares: Option<&Shares>, mut targets: impl FnMut(u32, &Mark) -> &'a [u32], then: impl Fn(&mut Kinds) + Sync) -> Grouped {
         let mut seen: Vec<Vec<Sighting>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
@@ -223,7 +234,10 @@ impl Grouped {
                 if !list.is_sorted_by_key(|s| s.number) {
                     list.par_sort_unstable();
                 }
-                self::kinds(&list, distinct, shares)
+                let mut kinds = self::kinds(&list, distinct, shares);
+                drop(list);
+                then(&mut kinds);
+                kinds
             },
         );
         Grouped { kinds: kinds.collect() }
@@ -328,7 +342,7 @@ mod tests {
         let incidence = Incidence::fold(vec![incidence]);
         let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
         // Each group counts in a row of its own and in one for all.
-        let grouped = Grouped::new(&incidence, None, |group| &rows[group as usize / 4]);
+        let grouped = Grouped::by_mark(&incidence, None, |_, mark| &rows[mark.group as usize / 4]);
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
         assert_eq!(of(1).lines.blocks, [Block { number: 1, samples: 2, first: [0, 1], irregular: false, stands: EVEN }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
         assert_eq!(of(2).lines.blocks, [Block { number: 1, samples: 1, first: [1, 0], irregular: false, stands: EVEN }, Block { number: 2, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
