@@ -33,6 +33,7 @@ struct Place {
 }
 
 impl Place {
+    #[inline(always)]
     fn add(&mut self, space: u32, line: u64, merged: &Merged) {
         if merged.is_empty() {
             return;
@@ -57,30 +58,49 @@ fn same_line(a: &Entry, b: &Entry) -> bool {
 
 /// Footprints of loads by place; only the footprint fields of the counts are set.
 pub(crate) fn footprints(set: &FootprintSet, places: &impl Places) -> Vec<Counts> {
-    let shift = places.unit_shift();
-    let add = |all: &mut Vec<Place>, entries: &[Entry]| {
-        let mut last: (u32, u64, &[u32]) = (u32::MAX, 0, &[]);
-        for same in entries.chunk_by(same_line) {
-            let (space, line) = (same[0].key().space, same[0].key().line);
-            let mut merged = Merged::default();
-            same.iter().map(|e| (e.key().group & 3, e)).filter(|(class, _)| *class != CLASS_STORE).for_each(|(class, e)| merged.add(class, e.maps()));
-            // Units that are smaller than a line: one after the other.
-            let units = if shift >= LINE { 1 } else { 1u64 << (LINE - shift) };
-            for k in 0..units {
-                let (unit, mask) = match shift.checked_sub(LINE) {
-                    Some(up) => (line >> up, u64::MAX),
-                    None => (line << (LINE - shift) | k, (u64::MAX >> (64 - (1u64 << shift))) << (k << shift)),
-                };
-                if (last.0, last.1) != (space, unit) || space == u32::MAX {
-                    last = (space, unit, places.of(space, unit));
-                }
-                let part = merged.inside(mask);
-                last.2.iter().for_each(|&place| all[place as usize].add(space, line, &part));
-            }
-        }
-    };
-    let all = set.fold_with(|| vec![Place::default(); places.len()], add, together);
+    let all = set.fold_with(|| vec![Place::default(); places.len()], |all, entries| fold(entries, places, all), together);
     all.into_iter().map(|p| p.counts).collect()
+}
+
+/// Adds entries to the places that they are in.
+fn fold(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("popcnt") {
+        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        return unsafe { fold_modern(entries, places, all) };
+    }
+    fold_any(entries, places, all);
+}
+
+/// As [`crate::fold`], there is much to count.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+fn fold_modern(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    fold_any(entries, places, all);
+}
+
+#[inline(always)]
+fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    let shift = places.unit_shift();
+    let mut last: (u32, u64, &[u32]) = (u32::MAX, 0, &[]);
+    for same in entries.chunk_by(same_line) {
+        let (space, line) = (same[0].key().space, same[0].key().line);
+        let mut merged = Merged::default();
+        same.iter().map(|e| (e.key().group & 3, e)).filter(|(class, _)| *class != CLASS_STORE).for_each(|(class, e)| merged.add(class, e.maps()));
+        // Units that are smaller than a line: one after the other.
+        let units = if shift >= LINE { 1 } else { 1u64 << (LINE - shift) };
+        for k in 0..units {
+            let (unit, mask) = match shift.checked_sub(LINE) {
+                Some(up) => (line >> up, u64::MAX),
+                None => (line << (LINE - shift) | k, (u64::MAX >> (64 - (1u64 << shift))) << (k << shift)),
+            };
+            if (last.0, last.1) != (space, unit) || space == u32::MAX {
+                last = (space, unit, places.of(space, unit));
+            }
+            let part = merged.inside(mask);
+            last.2.iter().for_each(|&place| all[place as usize].add(space, line, &part));
+        }
+    }
 }
 
 /// Footprints of entries whose groups are four times a place, and a class.

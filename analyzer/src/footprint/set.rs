@@ -1,7 +1,7 @@
 //! The entries of several tables together, partition by partition.
 
 use super::partition::{PARTITIONS, Run, Store, partition_of};
-use super::{Entry, Footprints, GroupCount, Key, NOBODY, OWNER_BITS, Place, add_counts};
+use super::{Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, Place, add_counts};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
 use crate::radix;
@@ -10,16 +10,6 @@ use std::sync::Arc;
 
 /// Entries below this are folded by one thread.
 const FEW: usize = 1 << 14;
-
-/// Sorts places by key, of which there are few bits beside them to be moved about.
-fn sort(places: &mut Vec<Place>) {
-    if places.len() > u32::MAX as usize {
-        return places.sort_unstable_by_key(|p| p.key);
-    }
-    let mut order: Vec<(u64, u32)> = places.iter().zip(0..).map(|(p, at)| (p.key, at)).collect();
-    radix::sort(&mut order, |o| o.0);
-    *places = order.iter().map(|&(_, at)| places[at as usize]).collect();
-}
 
 /// The entries of several tables.
 #[derive(Clone, Debug, Default)]
@@ -118,30 +108,33 @@ impl FootprintSet {
     fn partition(&self, number: usize) -> Vec<Entry> {
         const OWNER: u64 = (1 << OWNER_BITS) - 1;
         let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
-        let mut places: Vec<Place> = Vec::with_capacity(runs.iter().map(|r| r.1.len()).sum());
+        let count = runs.iter().map(|r| r.1.len()).sum();
+        // Keys with the numbers of their maps are half of what would have to be moved about.
+        let (mut order, mut maps): (Vec<(u64, usize)>, Vec<Maps>) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for (table, run) in runs {
             let ranks = &self.ranks[*table];
             let take = |p: &Place| {
                 let rank = ranks.get((p.key & OWNER) as usize).copied().unwrap_or(0);
-                places.push(Place { key: p.key & !OWNER | u64::from(rank), maps: p.maps });
+                order.push((p.key & !OWNER | u64::from(rank), maps.len()));
+                maps.push(p.maps);
             };
             // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
             run.each(take).unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"));
         }
         // Ranks ascend with groups, and with one address space lines come first in either order.
-        sort(&mut places);
-        places.dedup_by(|later, kept| {
-            let same = later.key == kept.key;
-            if same {
-                kept.maps.merge(&later.maps);
+        radix::sort(&mut order, |o| o.0);
+        let mut entries: Vec<Entry> = Vec::with_capacity(count);
+        let mut last = None;
+        for &(key, at) in &order {
+            match entries.last_mut().filter(|_| last == Some(key)) {
+                Some(entry) => entry.maps.merge(&maps[at]),
+                None => {
+                    let (group, space) = self.owners.get((key & OWNER) as usize).copied().unwrap_or((NOBODY, 0));
+                    entries.push(Entry { key: Key { space, line: key >> OWNER_BITS, group }, maps: maps[at] });
+                }
             }
-            same
-        });
-        let entry = |p: &Place| {
-            let (group, space) = self.owners.get((p.key & OWNER) as usize).copied().unwrap_or((NOBODY, 0));
-            Entry { key: Key { space, line: p.key >> OWNER_BITS, group }, maps: p.maps }
-        };
-        let mut entries: Vec<Entry> = places.iter().map(entry).collect();
+            last = Some(key);
+        }
         let loose = self.loose.get(number).map_or(&[][..], Vec::as_slice);
         if loose.is_empty() && self.owners.first().map(|o| o.1) == self.owners.last().map(|o| o.1) {
             return entries;
