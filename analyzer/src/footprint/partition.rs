@@ -176,7 +176,7 @@ impl Partition {
 
     /// Whether it is time to merge: each merging looks all entries up once, so there has to be as much new. (Records are a quarter of an entry.)
     fn is_due(&self) -> bool {
-        self.waiting >= RUN.max(self.places.len * 2)
+        self.waiting >= RUN.max(self.places.len * 4)
     }
 
     /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
@@ -307,14 +307,14 @@ impl Store {
 
     /// All runs, by partition. Nobody else may have anything to add.
     pub(super) fn finish(&self) -> Vec<Vec<Run>> {
-        let finish = |partition: &Mutex<Partition>| {
+        let finish = |scratch: &mut Scratch, partition: &Mutex<Partition>| {
             let mut partition = std::mem::take(&mut *locked(partition));
-            partition.merge(&mut Scratch::default());
+            partition.merge(scratch);
             partition.runs.push(Run::Memory(partition.places));
             partition.runs.retain(|r| r.len() > 0);
             partition.runs
         };
-        self.partitions.par_iter().with_min_len(PARTITIONS / 16).map(finish).collect()
+        self.partitions.par_iter().with_min_len(PARTITIONS / 16).map_init(Scratch::default, finish).collect()
     }
 }
 
