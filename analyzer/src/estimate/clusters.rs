@@ -9,12 +9,14 @@ use std::hint::select_unpredictable;
 pub(super) struct Rare {
     /// Its place in the list.
     at: u32,
-    /// Number of the sample or pair; those are numbered in the order in which they come. None for blocks of three samples.
+    /// Number of the sample or pair; those are numbered in the order in which they come. Blocks of three samples have the last one together, so that they are counted as the others are:
+    /// nobody can foresee which is what.
     key: u32,
-    /// See [`Block::stands`].
+    /// See [`Block::stands`]; 0 where it does not count.
     stands: u32,
     /// By how many samples it was seen, less one.
     kind: u8,
+    /// Whether it counts as irregular.
     irregular: bool,
 }
 
@@ -48,15 +50,15 @@ pub(super) struct Table {
     keys: Vec<Key>,
 }
 
-/// What is counted while blocks come one by one, for singles and for pairs.
+/// What is counted while blocks come one by one, for singles, pairs and triples (of which only the count means anything).
 #[derive(Clone, Copy, Default)]
 struct Running {
     count: [u64; 3],
     stands: u64,
     /// Sum of the squared counts of the blocks so far.
-    squares: [u64; 2],
+    squares: [u64; 3],
     /// Sum of (count in the whole part) × (count so far).
-    cross: [u64; 2],
+    cross: [u64; 3],
     irregular: u64,
 }
 
@@ -154,12 +156,14 @@ impl Table {
         for (at, block) in blocks.iter().enumerate() {
             let key = match block.samples {
                 1 | 2 => numbers.of(block),
-                3 => 0,
+                3 => u32::MAX,
                 _ => continue,
             };
-            rare.push(Rare { at: at as u32, key, stands: block.stands, kind: block.samples as u8 - 1, irregular: block.irregular });
+            let stands = if block.samples == 1 { block.stands } else { 0 };
+            rare.push(Rare { at: at as u32, key, stands, kind: block.samples as u8 - 1, irregular: block.irregular && block.samples < 3 });
         }
-        Table { rare, keys: vec![Key::default(); numbers.count as usize] }
+        rare.iter_mut().for_each(|r| r.key = r.key.min(numbers.count));
+        Table { rare, keys: vec![Key::default(); numbers.count as usize + 1] }
     }
 
     /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
@@ -170,7 +174,7 @@ impl Table {
         let (start, end) = (find(from), find(to));
         let stops = places.map(find);
         let keys = &mut self.keys[..];
-        for r in self.rare[start..end].iter().filter(|r| r.kind < 2) {
+        for r in &self.rare[start..end] {
             let key = &mut keys[r.key as usize];
             key.all += 1;
             key.rest += 1;
@@ -180,12 +184,9 @@ impl Table {
         let rare = &self.rare;
         let mut upto = |stop: usize| {
             for r in &rare[at..stop] {
-                let kind = usize::from(r.kind);
+                let kind = usize::from(r.kind.min(2));
                 sums.count[kind] += 1;
-                if kind == 2 {
-                    continue;
-                }
-                sums.stands += if kind == 0 { r.stands.into() } else { 0 };
+                sums.stands += u64::from(r.stands);
                 let key = &mut keys[r.key as usize];
                 sums.squares[kind] += 2 * u64::from(key.all - key.rest) + 1;
                 sums.cross[kind] += u64::from(key.all);
