@@ -65,8 +65,9 @@ impl Slot {
 /// Slots of a block of the list.
 const BLOCK: usize = 1 << 10;
 
-/// Bits of a hash that stand in the index beside a number. They are not those that lead to its place.
-const TAG: u64 = u32::MAX as u64;
+/// Bits of a hash that stand in the index above a number. Those that lead to its place are among them, so that an index is made from the one before it; of the others there are still
+/// enough to keep most slots that are not meant from being looked at.
+const TAG: u64 = !0 << 32;
 /// Slots between prefetch and use when tables are merged.
 const AHEAD: usize = 16;
 
@@ -94,7 +95,7 @@ struct Owner {
 pub struct BlockTable {
     /// Blocks of the list: all but the last are full.
     slots: Vec<Vec<Slot>>,
-    /// By hash: some more bits of the hash above, the number of the slot plus one below; 0 is free.
+    /// By hash: half of the hash above, the number of the slot plus one below; 0 is free.
     index: Vec<u64>,
     shift: u32,
     used: usize,
@@ -241,7 +242,7 @@ impl BlockTable {
             if entry == 0 {
                 break self.add_slot(at, hash, Slot::new(unit, owner));
             }
-            if entry >> 32 == hash & TAG {
+            if (entry ^ hash) & TAG == 0 {
                 let number = entry as u32 as usize - 1;
                 let slot = &self.slots[number / BLOCK][number % BLOCK];
                 if slot.unit == unit && slot.owner == owner {
@@ -261,24 +262,22 @@ impl BlockTable {
         }
         self.slots[number / BLOCK].push(slot);
         self.used += 1;
-        self.index[at] = (hash & TAG) << 32 | (number as u64 + 1);
+        self.index[at] = hash & TAG | (number as u64 + 1);
         number
     }
 
     /// Makes the index anew, with so many places.
     #[cold]
     fn grow(&mut self, size: usize) {
-        // First the old one goes.
-        self.index = Vec::new();
-        self.index = crate::large_vec(0, size);
+        let old = std::mem::replace(&mut self.index, crate::large_vec(0, size));
         self.shift = 64 - size.trailing_zeros();
-        for (number, slot) in (1u64..).zip(self.slots.iter().flatten()) {
-            let hash = hash(slot.unit, slot.owner);
-            let mut at = (hash >> self.shift) as usize & (size - 1);
+        // What is there comes nearly in the order of its new places, and no slot is looked at: those are many and far apart.
+        for entry in old.into_iter().filter(|&entry| entry != 0) {
+            let mut at = self.home(entry);
             while self.index[at] != 0 {
                 at = (at + 1) & (size - 1);
             }
-            self.index[at] = (hash & TAG) << 32 | number;
+            self.index[at] = entry;
         }
     }
 
