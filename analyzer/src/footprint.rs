@@ -8,7 +8,7 @@
 //!
 //! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
 //! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
-//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When a partition has twice as many new records as it has entries, they are merged
+//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When what is new takes as much memory as the entries of its partition, it is merged
 //! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
