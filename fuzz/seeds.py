@@ -73,15 +73,18 @@ def mix(lane, word):
 
 
 def segment(kind, slots):
-    """One spill segment, every slot with its id and a payload of eight bytes."""
-    control, data = b"", b""
-    table, previous = {}, 0
+    """One spill segment, every slot with its id and a payload of eight bytes; the first id is written out, as ids far off are."""
+    control, ids, data = b"", b"", b""
+    table, previous = {}, None
     for start in range(0, len(slots), 1024):
         block, words = slots[start : start + 1024], []
         for i, (slot_id, payload) in enumerate(block):
             last = table.get(slot_id & 63, 0)
             table[slot_id & 63] = payload
-            data += struct.pack("<IQ", slot_id, payload - last & M64)
+            near = previous is not None and abs(slot_id - previous) < 0x7FFF
+            ids += struct.pack("<h", slot_id - previous) if near else struct.pack("<hI", 0x7FFF, slot_id)
+            previous = slot_id
+            data += struct.pack("<Q", payload - last & M64)
             if i % 16 == 0:
                 words.append(0)
             words[-1] |= 0xF << 4 * (i % 16)
@@ -90,10 +93,10 @@ def segment(kind, slots):
     aux = b"\x01" + struct.pack("<I", 10)
 
     def header(check):
-        return struct.pack("<4sBBBBIIIIQQQQQ", b"MGZS", kind, 0, 6, 0, len(slots), len(control), len(data), len(aux), 0, 1000, 2000, check, 0)
+        return struct.pack("<4sBBBBIIIIQQQQQII", b"MGZS", kind, 0, 6, 0, len(slots), len(control), len(data), len(aux), 0, 1000, 2000, check, 0, len(ids), 0)
 
     lanes = [1, 2, 3, 4]
-    for part in (header(0), control, data, aux):
+    for part in (header(0), control, ids, data, aux):
         part += bytes(-len(part) % 8)
         for i in range(0, len(part), 8):
             lane = i // 8 % 4
@@ -101,11 +104,11 @@ def segment(kind, slots):
     check = 0
     for lane in lanes:
         check = mix(check, lane)
-    return header(check) + control + data + aux
+    return header(check) + control + ids + data + aux
 
 
 def spill():
-    head = b"MGZSPILL" + struct.pack("<IIII", 1, 24, 100, 101)
+    head = b"MGZSPILL" + struct.pack("<IIII", 2, 24, 100, 101)
     return head + segment(0, [(i % 5, 0x1000 + 8 * i) for i in range(40)]) + segment(1, [(0xFFFFFF00, 0x1234), (3, 7), (9, 1 << 47)])
 
 

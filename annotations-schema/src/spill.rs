@@ -1,14 +1,14 @@
 //! Spill files: what the recorder writes while the program runs, and the analyzer reads directly.
 //!
 //! The recorder must keep up with a program that makes hundreds of millions of records a second, so
-//! the encoding is one pass, without branches on the data, and small: the ids of a loop repeat and its
+//! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a loop repeat and its
 //! payloads advance by strides, and a slot that is predicted in both costs no byte of its own.
 //!
 //! Guarantees: lossless for any slots (raw slots of gathers included, no table of record shapes is
 //! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
 //! detected and never decoded as data; reading panics on no bytes.
 //!
-//! # Format (version 1, all numbers little-endian)
+//! # Format (version 2, all numbers little-endian)
 //!
 //! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
 //! 24-byte file header and then segments.
@@ -21,7 +21,7 @@
 //! | 16 | process u32 |
 //! | 20 | thread u32 |
 //!
-//! | offset | segment header, 64 bytes |
+//! | offset | segment header, 72 bytes |
 //! |---|---|
 //! | 0 | `MGZS` |
 //! | 4 | kind u8 (0 full, 1 window) |
@@ -37,8 +37,10 @@
 //! | 40 | end u64, ns |
 //! | 48 | check u64, see below |
 //! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
+//! | 64 | length of the id stream u32 |
+//! | 68 | zero u32 |
 //!
-//! The streams follow in this order. The predictor is an array of 2^bits entries {last, stride, next},
+//! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last, stride, next},
 //! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
 //! A slot's predicted id is `next` of the previous slot's entry (entry 0 for the first slot), its
 //! predicted payload is `last + stride` of its own entry. Afterwards `next` of the previous entry
@@ -49,37 +51,43 @@
 //! a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted, else the length
 //! of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
 //!
-//! *Data*: per slot the id (4 bytes) if it was not predicted, then payload − last, sign-extended from
-//! the stored length, if the payload was not predicted. Eight zero bytes end the stream.
+//! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the first), i16. If
+//! that is −32768 or 32767, the difference may be larger, and the id follows, u32.
+//!
+//! *Data*: per slot whose payload was not predicted, payload − last, sign-extended from the stored length. Eight zero bytes
+//! end the stream.
 //!
 //! *Aux*: for each slot whose `aux` is not zero the number of slots since the last such slot (or the
 //! segment's start) as LEB128, then aux as u32.
 //!
 //! *Check*: four lanes start with the constants 1, 2, 3, 4; 8-byte words of header (check as zero) and
-//! streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with lane 0 for each of the four parts: lane = ((lane ^ word) ·
+//! streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with lane 0 for each of the five parts: lane = ((lane ^ word) ·
 //! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
 
 use crate::abi::Slot;
 use encode::Encoder;
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Version of the format.
-pub const SPILL_VERSION: u32 = 1;
+pub const SPILL_VERSION: u32 = 2;
 /// Ending of spill file names.
 pub const SPILL_EXTENSION: &str = "spill";
 
 const FILE_MAGIC: &[u8; 8] = b"MGZSPILL";
 const FILE_HEADER: usize = 24;
 const SEGMENT_MAGIC: &[u8; 4] = b"MGZS";
-const SEGMENT_HEADER: usize = 64;
+const SEGMENT_HEADER: usize = 72;
 /// Slots per control block.
 const BLOCK: usize = 1024;
+/// Slots that a control word stands for.
+const GROUP: usize = 16;
 /// Zero bytes at the end of the data stream, so that readers may load eight bytes anywhere in it.
 const DATA_PADDING: usize = 8;
-/// Bytes that one slot can take in the data stream.
-const MAX_SLOT_BYTES: usize = 12;
+/// Bytes that one slot can take in the data stream, and in that of ids.
+const MAX_SLOT_BYTES: usize = 8;
+const IDS_LENGTH: usize = 6;
 /// Bounds of `bits`.
 const BITS: std::ops::RangeInclusive<u8> = 4..=16;
 /// Upper bound of the slots of one segment; longer input is refused.
@@ -276,13 +284,34 @@ impl Check {
     }
 }
 
-/// One predictor entry.
+/// What the predictor knows of an id's payloads.
 #[derive(Clone, Copy, Default)]
-#[repr(C, align(32))]
+#[repr(C, align(16))]
 struct Entry {
     last: u64,
     stride: u64,
-    next: u32,
+}
+
+/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest cache.
+#[derive(Default)]
+struct Predictor {
+    entries: Vec<Entry>,
+    next: Vec<u32>,
+}
+
+impl Predictor {
+    /// Makes it 2^bits entries that know nothing.
+    fn clear(&mut self, bits: u8) {
+        self.entries.clear();
+        self.entries.resize(1 << bits, Entry::default());
+        self.next.clear();
+        self.next.resize(1 << bits, 0);
+    }
+
+    /// What to mask ids with for the number of their entry; of these numbers there is an entry and a `next`.
+    fn mask(&self) -> usize {
+        self.entries.len() - 1
+    }
 }
 
 /// Stored length in bytes by payload code.
@@ -333,21 +362,21 @@ impl SpillWriter {
         bytes[4] = u8::from(header.kind == SegmentKind::Window);
         bytes[5] = header.cause;
         bytes[6] = bits;
-        let lengths = [slots.len(), streams[0].len(), streams[1].len(), streams[2].len()];
-        for (i, length) in lengths.into_iter().enumerate() {
+        let [control, ids, data, aux] = streams.map(<[u8]>::len);
+        for (at, length) in [(8, slots.len()), (12, control), (16, data), (20, aux), (64, ids)] {
             // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
-            bytes[8 + 4 * i..12 + 4 * i].copy_from_slice(&(length as u32).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
         }
         for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
             bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
-        bytes[56..].copy_from_slice(&header.pace.word().to_le_bytes());
+        bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
         let mut check = Check::new();
         check.part(&bytes);
         streams.iter().for_each(|stream| check.part(stream));
         bytes[48..56].copy_from_slice(&check.value().to_le_bytes());
         let length = (SEGMENT_HEADER + streams.iter().map(|s| s.len()).sum::<usize>()) as u64;
-        match write_all(&mut self.file, [&bytes[..], streams[0], streams[1], streams[2]]) {
+        match write_all(&mut self.file, [&bytes[..], streams[0], streams[1], streams[2], streams[3]]) {
             Ok(()) => {
                 self.good += length;
                 Ok(length)
@@ -379,7 +408,7 @@ impl SpillWriter {
 }
 
 /// `write_all` for several buffers in one system call where possible.
-fn write_all(file: &mut File, buffers: [&[u8]; 4]) -> std::io::Result<()> {
+fn write_all(file: &mut File, buffers: [&[u8]; 5]) -> std::io::Result<()> {
     let mut slices = buffers.map(IoSlice::new);
     let mut rest = &mut slices[..];
     IoSlice::advance_slices(&mut rest, 0);
@@ -417,6 +446,13 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
     Ok(files.into_iter().map(|(key, _, path)| (key, path)).collect())
 }
 
+/// The version of a spill file, without a look at its segments; `None` if it is none, or cut off before that.
+pub fn version(path: &Path) -> std::io::Result<Option<u32>> {
+    let mut header = Vec::with_capacity(FILE_HEADER);
+    File::open(path)?.take(FILE_HEADER as u64).read_to_end(&mut header)?;
+    Ok((header.starts_with(FILE_MAGIC) && header.len() >= 12).then(|| u32_at(&header, 8)))
+}
+
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -424,7 +460,8 @@ pub struct Segment {
     pub header: SegmentHeader,
     offset: u64,
     bits: u8,
-    lengths: [u32; 3],
+    /// Of the streams, in their order.
+    lengths: [u32; 4],
 }
 
 /// A spill file opened for reading. Segments may be decoded in any order and from several threads.
@@ -561,7 +598,7 @@ fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             let zeros = rest.iter().all(|&b| b == 0);
             return Ok((key, segments, zeros, (!zeros).then_some(at as u64)));
         }
-        let lengths = [u32_at(rest, 12), u32_at(rest, 16), u32_at(rest, 20)];
+        let lengths = [u32_at(rest, 12), u32_at(rest, 64), u32_at(rest, 16), u32_at(rest, 20)];
         let total = SEGMENT_HEADER + lengths.iter().map(|&l| l as usize).sum::<usize>();
         if rest.len() < total {
             return Ok((key, segments, true, None));
@@ -588,13 +625,14 @@ fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Result<(), Spi
     let bytes = file.get(start..).and_then(|rest| rest.get(..total)).ok_or_else(|| damaged("is cut off"))?;
     let (header, streams) = bytes.split_at(SEGMENT_HEADER);
     let (control, streams) = streams.split_at(segment.lengths[0] as usize);
-    let (data, aux) = streams.split_at(segment.lengths[1] as usize);
+    let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
+    let (data, aux) = streams.split_at(segment.lengths[2] as usize);
     let mut check = Check::new();
     let mut bare = [0u8; SEGMENT_HEADER];
     bare.copy_from_slice(header);
     bare[48..56].fill(0);
     check.part(&bare);
-    [control, data, aux].iter().for_each(|stream| check.part(stream));
+    [control, ids, data, aux].iter().for_each(|stream| check.part(stream));
     if check.value() != u64_at(header, 48) {
         return Err(damaged("does not match its check value"));
     }
@@ -604,9 +642,12 @@ fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Result<(), Spi
         return Err(damaged("has too little control data"));
     }
     out.reserve_exact(slots);
-    let mut table = vec![Entry::default(); 1 << segment.bits];
-    let mask = table.len() - 1;
-    let mut previous = 0;
+    let mut predictor = Predictor::default();
+    predictor.clear(segment.bits);
+    let mask = predictor.mask();
+    let (entries, nexts) = (&mut predictor.entries[..=mask], &mut predictor.next[..=mask]);
+    let (mut previous, mut id) = (0, 0u32);
+    let mut ids = ids;
     let mut words = control.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
     let mut at = 0;
     let mut left = slots;
@@ -616,43 +657,56 @@ fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Result<(), Spi
         let mut bitmap = words.next().ok_or_else(|| damaged("has too little control data"))?;
         let mut in_block = block;
         while in_block > 0 {
-            let group = in_block.min(16);
+            let group = in_block.min(GROUP);
             in_block -= group;
             let mut word = 0;
             if bitmap & 1 != 0 {
                 word = words.next().ok_or_else(|| damaged("has too little control data"))?;
             }
             bitmap >>= 1;
-            for _ in 0..group {
-                let mut id = table[previous].next;
+            let mut decoded = [Slot::default(); GROUP];
+            for slot in &mut decoded[..group] {
+                let next = &mut nexts[previous];
                 if word & 8 != 0 {
-                    let stored = data.get(at..at + 4).ok_or_else(|| damaged("has too little data"))?;
-                    id = u32::from_le_bytes(stored.try_into().expect("four bytes"));
-                    table[previous].next = id;
-                    at += 4;
+                    *next = take_id(&mut ids, id).ok_or_else(|| damaged("has too few ids"))?;
                 }
+                id = *next;
                 previous = id as usize & mask;
-                let entry = &mut table[previous];
+                let entry = &mut entries[previous];
                 let code = (word & 7) as usize;
-                let mut difference = entry.stride;
-                if code != 0 {
-                    let stored = data.get(at..at + 8).ok_or_else(|| damaged("has too little data"))?;
-                    let length = LENGTH[code];
-                    let shift = 64 - 8 * u32::from(length);
-                    difference = ((i64::from_le_bytes(stored.try_into().expect("eight bytes")) << shift) >> shift) as u64;
-                    at += usize::from(length);
-                }
                 word >>= 4;
-                entry.stride = difference;
-                entry.last = entry.last.wrapping_add(difference);
-                out.push(Slot { payload: entry.last, id, aux: 0 });
+                // Whether it was predicted is anybody's guess: no branch.
+                let stored = data.get(at..at + 8).ok_or_else(|| damaged("has too little data"))?;
+                let length = LENGTH[code];
+                let shift = 64u32.wrapping_sub(8 * u32::from(length)) & 63;
+                let stored = ((i64::from_le_bytes(stored.try_into().expect("eight bytes")) << shift) >> shift) as u64;
+                at += usize::from(length);
+                let predicted = u64::from(code == 0).wrapping_neg();
+                let difference = entry.stride & predicted | stored & !predicted;
+                *entry = Entry { last: entry.last.wrapping_add(difference), stride: difference };
+                *slot = Slot { payload: entry.last, id, aux: 0 };
             }
+            out.extend_from_slice(&decoded[..group]);
         }
     }
-    if at + DATA_PADDING != data.len() {
+    if at + DATA_PADDING != data.len() || !ids.is_empty() {
         return Err(damaged("has data left over"));
     }
     decode_aux(aux, out).ok_or_else(|| damaged("has wrong aux data"))
+}
+
+/// The next id of the stream, where that of the slot before is `previous`. `None` if there is none.
+#[inline]
+fn take_id(ids: &mut &[u8], previous: u32) -> Option<u32> {
+    let (step, rest) = ids.split_first_chunk()?;
+    *ids = rest;
+    let step = i16::from_le_bytes(*step);
+    if step != i16::MIN && step != i16::MAX {
+        return Some(previous.wrapping_add(i32::from(step) as u32));
+    }
+    let (id, rest) = ids.split_first_chunk()?;
+    *ids = rest;
+    Some(u32::from_le_bytes(*id))
 }
 
 /// `None` if the stream is malformed.

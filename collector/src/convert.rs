@@ -6,7 +6,7 @@
 //! is bounded.
 //!
 //! Guarantees: a part appears under its name only when it is whole; on any error all parts are removed and the spill
-//! files stay, so that nothing is lost or counted twice; damaged or torn spill segments are left out,
+//! files stay, so that nothing is lost or counted twice; spill files of another version are such an error; damaged or torn spill segments are left out,
 //! counted and named.
 
 mod balance;
@@ -23,7 +23,7 @@ pub use pace::Executed;
 
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
-use mgz_annotations_schema::spill::{self, ThreadKey};
+use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
 use mgz_annotations_schema::trace::{Manifest, SAMPLES_DIR, SPILL_DIR};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,14 @@ pub enum ConvertError {
         /// Identity in the manifest.
         expected: String,
     },
+    /// A spill file is of another version: not damage that one goes on without, or the whole of it would be lost.
+    #[error("{path}: {error}")]
+    OtherVersion {
+        /// The spill file.
+        path: PathBuf,
+        /// Both versions.
+        error: SpillError,
+    },
     /// The Parquet encoder failed.
     #[error("encoding rows: {0}")]
     Encode(#[from] parquet::errors::ParquetError),
@@ -167,6 +175,12 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ConvertError {
 pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<Outcome, ConvertError> {
     let spill_dir = trace.join(SPILL_DIR);
     let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
+    for (_, path) in &files {
+        // A file that cannot be read at all is damage like any other.
+        if let Some(found) = spill::version(path).ok().flatten().filter(|&found| found != SPILL_VERSION) {
+            return Err(ConvertError::OtherVersion { path: path.clone(), error: SpillError::Version { found } });
+        }
+    }
     let sidecars = sidecars(trace, manifest)?;
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;

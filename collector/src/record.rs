@@ -421,6 +421,7 @@ impl Session {
                 let again = format!("run `mgz-record --recover {}`", path.display());
                 let remedy = match &error {
                     ConvertError::TooLarge { .. } => "mgz-analyze reads the spill files as well; record with a larger --max-size for columns".to_owned(),
+                    ConvertError::OtherVersion { .. } => "convert them with the mgz-record that wrote them".to_owned(),
                     error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
                     _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
                 };

@@ -36,7 +36,7 @@ impl MemoryFile {
 }
 
 const FILE_HEADER: usize = 24;
-const SEGMENT_HEADER: usize = 64;
+const SEGMENT_HEADER: usize = 72;
 
 /// Sets the checks of all segments of a spill file right, so that damage gets past them to the decoder.
 ///
@@ -48,7 +48,7 @@ pub fn mend_spill_checks(bytes: &mut [u8]) {
     }
     let mut at = word(bytes, 12).max(FILE_HEADER);
     while at + SEGMENT_HEADER <= bytes.len() {
-        let lengths = [word(bytes, at + 12), word(bytes, at + 16), word(bytes, at + 20)];
+        let lengths = [12, 64, 16, 20].map(|offset| word(bytes, at + offset));
         let end = at + SEGMENT_HEADER + lengths.iter().sum::<usize>();
         if end > bytes.len() {
             return;
@@ -56,7 +56,7 @@ pub fn mend_spill_checks(bytes: &mut [u8]) {
         bytes[at + 48..at + 56].fill(0);
         let mut lanes = [1u64, 2, 3, 4];
         let mut from = at;
-        for length in [SEGMENT_HEADER, lengths[0], lengths[1], lengths[2]] {
+        for length in [SEGMENT_HEADER, lengths[0], lengths[1], lengths[2], lengths[3]] {
             for (i, chunk) in bytes[from..from + length].chunks(8).enumerate() {
                 let mut padded = [0; 8];
                 padded[..chunk.len()].copy_from_slice(chunk);

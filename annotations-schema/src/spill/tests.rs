@@ -73,6 +73,23 @@ fn a_strided_loop_takes_almost_no_space() {
 }
 
 #[test]
+fn payloads_and_ids_of_all_sizes_come_back() {
+    // Steps at the bounds of what a stored length holds, in both directions, each with an id as near and as far as ids are stored.
+    let mut steps: Vec<u64> = (0..64).flat_map(|bit| [1u64 << bit, (1 << bit) - 1, (1u64 << bit).wrapping_neg(), !(1 << bit)]).collect();
+    steps.extend([u64::MAX, 1 << 63]);
+    let mut slots = Vec::new();
+    let mut payload = 0u64;
+    for (i, step) in steps.iter().cycle().take(4 * steps.len()).enumerate() {
+        payload = payload.wrapping_add(*step);
+        let ids = [5, 5 + 32766, 5, 5 + 32767, 5, 5 + 32768, 0, u32::MAX, 1, 1 << 31];
+        slots.push(slot(ids[i / 3 % ids.len()], payload));
+    }
+    let header = SegmentHeader { slots: slots.len() as u32, ..SegmentHeader::default() };
+    let (_dir, path) = written(&[(header, slots.clone())]);
+    assert_eq!(read(&path).unwrap().0[0].1, slots);
+}
+
+#[test]
 fn every_truncation_is_seen_and_gives_whole_segments_only() {
     let segments = sample();
     let (dir, path) = written(&segments);
@@ -177,14 +194,23 @@ proptest! {
     }
 
     #[test]
+    fn wide_registers_change_nothing(slots in proptest::collection::vec(any_slot(), 0..3000)) {
+        let (mut quick, mut plain) = (Encoder::default(), Encoder::default());
+        for slots in [&slots[..], &slots[..slots.len() / 2]] {
+            prop_assert_eq!(quick.encode(slots), plain.encode_with(slots, false));
+            prop_assert_eq!(quick.streams(), plain.streams());
+        }
+    }
+
+    #[test]
     fn no_bytes_make_the_reader_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), good: bool) {
         if good && bytes.len() >= FILE_HEADER + SEGMENT_HEADER {
             bytes[..8].copy_from_slice(FILE_MAGIC);
-            bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 24, 0, 0, 0]);
+            bytes[8..16].copy_from_slice(&[2, 0, 0, 0, 24, 0, 0, 0]);
             bytes[24..28].copy_from_slice(SEGMENT_MAGIC);
             bytes[28] &= 1;
             bytes[30] = 8;
-            for i in [35, 38, 39, 42, 43, 46, 47] { bytes[i] = 0; }
+            for i in [35, 38, 39, 42, 43, 46, 47, 90, 91] { bytes[i] = 0; }
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");

@@ -149,6 +149,20 @@ fn torn_and_damaged_files_lose_only_what_is_damaged() {
 }
 
 #[test]
+fn files_of_another_version_are_no_damage_to_do_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = folder(dir.path());
+    write(dir.path(), 1, 1, &[full(0, 0..100)]);
+    let old = write(dir.path(), 2, 2, &[full(0, 0..100)]);
+    let mut bytes = std::fs::read(&old).unwrap();
+    bytes[8] = 1;
+    std::fs::write(&old, &bytes).unwrap();
+    let error = convert(dir.path(), &manifest, &Options::default()).unwrap_err();
+    assert!(matches!(&error, ConvertError::OtherVersion { path, .. } if *path == old), "{error}");
+    assert!(!dir.path().join(SAMPLES_DIR).exists());
+}
+
+#[test]
 fn failures_leave_no_parts_and_do_not_hang() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = folder(dir.path());
