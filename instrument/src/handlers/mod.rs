@@ -33,6 +33,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKin
 use crate::ir::Gpr;
 use crate::regs::reg_use;
 use imports::Imports;
+use rayon::prelude::*;
 use state::{ARGUMENTS, State, Value, place};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -158,20 +159,50 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
+/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost a look at one bit.
+struct Sought<'a> {
+    /// By the low bits of the addresses.
+    bits: [u64; 64],
+    addresses: &'a BTreeSet<u64>,
+}
+
+impl<'a> Sought<'a> {
+    fn new(addresses: &'a BTreeSet<u64>) -> Self {
+        let mut bits = [0; 64];
+        for address in addresses {
+            bits[(address >> 6 & 63) as usize] |= 1 << (address & 63);
+        }
+        Sought { bits, addresses }
+    }
+
+    fn has(&self, address: u64) -> bool {
+        self.bits[(address >> 6 & 63) as usize] >> (address & 63) & 1 == 1 && self.addresses.contains(&address)
+    }
+}
+
 /// Places in code that may refer to one of the targets, by distance or as an immediate, or that may be a system call. Bytes are looked at one by
 /// one, so that nothing is missed; most of what is found is none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
+    const PART: usize = 1 << 16;
+    let sought = Sought::new(targets);
     let mut found = Vec::new();
     for range in &input.exec_ranges {
         let Some(code) = input.slice(range) else { continue };
-        for (i, window) in code.windows(4).enumerate() {
-            let at = range.start + i as u64;
-            let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-            let relative = at.wrapping_add(4).wrapping_add(value as i32 as u64);
-            if targets.contains(&relative) || !input.pie && targets.contains(&u64::from(value)) || window[..2] == [0x0f, 0x05] {
-                found.push(at);
-            }
-        }
+        // Each part looks at what begins in it.
+        let parts = (0..code.len().div_ceil(PART)).into_par_iter().flat_map_iter(|part| {
+            let from = part * PART;
+            let code = &code[from..code.len().min(from + PART + 3)];
+            code.windows(4).enumerate().filter_map({
+                let sought = &sought;
+                move |(i, window)| {
+                    let at = range.start + (from + i) as u64;
+                    let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
+                    let relative = at.wrapping_add(4).wrapping_add(value as i32 as u64);
+                    (sought.has(relative) || !input.pie && sought.has(u64::from(value)) || window[..2] == [0x0f, 0x05]).then_some(at)
+                }
+            })
+        });
+        found.par_extend(parts);
     }
     found
 }
