@@ -395,12 +395,15 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).published }.load(Ordering::Acquire)
     }
 
-    /// Tells the owner how many chunks were drained.
+    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half of them are free: woken for each, it fills one and
+    /// waits again, which is two switches of threads a chunk. Until then there is more to drain, so that it is never forgotten.
     pub fn set_drained(self, drained: u64) {
         // SAFETY: an atomic in the mapping.
         let word = unsafe { &(*self.control()).drained };
         word.store(drained as u32, Ordering::Release);
-        futex_wake(word);
+        if self.published().wrapping_sub(drained) <= self.arena.settings.places as u64 / 2 {
+            futex_wake(word);
+        }
     }
 
     /// The owner's numbers.
