@@ -449,10 +449,10 @@ impl<'a> ThreadSlot<'a> {
         fits
     }
 
-    /// Clears ids in slots that were copied out of a chunk, so that [`ThreadSlot::written_from`] can tell what its owner writes there next. One id in
-    /// each line of the cache is enough; they are in reach of the processor that has just read them.
-    pub fn clear(self, place: usize, offset: u64, slots: u64) {
-        for id in self.marks(place, offset, offset.saturating_add(slots.saturating_mul(SLOT))) {
+    /// Clears ids in a chunk from an offset on, once its slots were copied, so that [`ThreadSlot::written_from`] can tell what its owner writes there next. (A
+    /// window may have written more than it kept.) One id in each line of the cache is enough; most are in reach of the processor that has just read them.
+    pub fn clear(self, place: usize, offset: u64) {
+        for id in self.marks(place, offset) {
             // SAFETY: `marks` gives aligned words inside this thread slot, which are read and written as they come.
             unsafe { id.write_volatile(0) };
         }
@@ -461,19 +461,18 @@ impl<'a> ThreadSlot<'a> {
     /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots are written one after the other, so all before one that is
     /// written are.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
-        let to = self.arena.settings.chunk_bytes;
         // SAFETY: as above.
-        let last = self.marks(place, offset, to).filter(|id| unsafe { id.read_volatile() } != 0).last();
+        let last = self.marks(place, offset).filter(|id| unsafe { id.read_volatile() } != 0).last();
         last.map_or(0, |id| {
-            let start = chunk_offset(place, self.arena.settings.ring_bytes, to) + offset;
+            let start = chunk_offset(place, self.arena.settings.ring_bytes, self.arena.settings.chunk_bytes) + offset;
             (id as u64 - self.start as u64 - start) / SLOT + 1
         })
     }
 
-    /// The ids of the slots in a part of a chunk that begin a line of the cache.
-    fn marks(self, place: usize, from: u64, to: u64) -> impl Iterator<Item = *mut u32> {
+    /// The ids of the slots that begin a line of the cache, in a chunk from an offset on.
+    fn marks(self, place: usize, offset: u64) -> impl Iterator<Item = *mut u32> {
         let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
-        let part = if place < places { from.next_multiple_of(LINE)..to.min(chunk_bytes) } else { 0..0 };
+        let part = if place < places { offset.next_multiple_of(LINE)..chunk_bytes } else { 0..0 };
         let start = chunk_offset(place.min(places - 1), ring_bytes, chunk_bytes);
         part.step_by(LINE as usize).map(move |at| self.start.wrapping_add((start + at) as usize + SLOT_ID).cast())
     }
@@ -580,6 +579,22 @@ mod tests {
         assert!(!slot.copy_ring(16, 2, &mut out));
         assert!(slot.copy_ring(ring_bytes * 2 + 16, 3, &mut out));
         assert_eq!(out.len(), 3);
+    }
+
+    #[test]
+    fn what_was_written_since_a_chunk_was_copied_is_found() {
+        let arena = Arena::new(Settings::full()).unwrap();
+        let slot = arena.slot(0);
+        // SAFETY: ids of this test's own arena.
+        let write = |line: usize| unsafe { slot.marks(1, 0).nth(line).unwrap().write_volatile(7) };
+        assert_eq!(slot.written_from(1, 0), 0);
+        (0..100).for_each(write);
+        assert_eq!((slot.written_from(1, 0), slot.written_from(1, 17 * SLOT)), (397, 380));
+        slot.clear(1, 2 * LINE);
+        assert_eq!((slot.written_from(1, 0), slot.written_from(1, 2 * LINE)), (5, 0), "whatever was said of it, nothing behind is left");
+        write(4);
+        assert_eq!(slot.written_from(1, 2 * LINE), 9);
+        assert_eq!(slot.written_from(CHUNKS, 0), 0, "there is no such place");
     }
 
     #[test]

@@ -199,7 +199,7 @@ impl<'a> Drainer<'a> {
             let info = slot.chunk(queue.drained);
             let good = rest::plausible(&info) && slot.copy_chunk(info.place as usize, info.offset.into(), info.slots.into(), buffer);
             if good && !self.is_ring() {
-                slot.clear(info.place as usize, info.offset.into(), info.slots.into());
+                slot.clear(info.place as usize, info.offset.into());
             }
             queue.drained = queue.drained.wrapping_add(1);
             slot.set_drained(queue.drained);
