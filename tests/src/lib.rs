@@ -4,6 +4,7 @@
 //! addresses by [stepping](stepper) a program under ptrace with [rules](loads) of its own, and the tests run
 //! the binaries as a user would.
 
+pub mod age;
 pub mod compare;
 pub mod events;
 pub mod inputs;

@@ -1,5 +1,6 @@
 //! Reading a trace with nothing but its documented format.
 
+use crate::age::oldest_first;
 use anyhow::{Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -44,6 +45,14 @@ impl Trace {
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.threads.values().map(Vec::len).sum()
+    }
+
+    /// Rows of the thread that was there first.
+    ///
+    /// # Panics
+    /// If no thread has a row.
+    pub fn first_thread(&self) -> &[Row] {
+        oldest_first(&self.threads).first().expect("no thread has a row").1
     }
 
     /// Index of the module with this sidecar.

@@ -1,5 +1,6 @@
 //! One program through instrument, record and reference, in a temporary folder.
 
+use crate::age::oldest_first;
 use crate::compare::{self, Summary};
 use crate::events::{Event, Kind, Watch};
 use crate::rows::{self, Trace};
@@ -102,7 +103,7 @@ fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace, lossy: bo
     let loads: Vec<Event> = events.iter().filter(|e| !matches!(e.kind, Kind::Module | Kind::Fault)).copied().collect();
     let reference = compare::by_thread(&loads);
     let module = trace.module(&sidecar.id_hex()).context("the manifest does not have the program's sidecar")?;
-    let mut recorded: Vec<Vec<rows::Row>> = trace.threads.values().map(|all| all.iter().filter(|r| r.module == module).copied().collect()).collect();
+    let mut recorded: Vec<Vec<rows::Row>> = oldest_first(&trace.threads).into_iter().map(|(_, all)| all.iter().filter(|r| r.module == module).copied().collect()).collect();
     recorded.retain(|r| !r.is_empty());
     let mut total = Summary::default();
     // Threads that executed only implied loads cannot exist: each region with an implied load has a row.
@@ -111,7 +112,7 @@ fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace, lossy: bo
         let rows: Vec<_> = recorded.iter().map(Vec::len).collect();
         bail!("the reference has {} threads ({counts:?} loads), the trace {} ({rows:?} rows)", reference.len(), recorded.len());
     }
-    for ((id, events), rows) in reference.iter().zip(&recorded) {
+    for ((id, events), rows) in oldest_first(&reference).into_iter().zip(&recorded) {
         total.add(compare::thread(sidecar, events, rows, lossy).with_context(|| format!("thread {id:?} of the reference"))?);
     }
     Ok(total)

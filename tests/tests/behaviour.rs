@@ -145,9 +145,9 @@ fn windows_are_pieces_of_the_whole() {
     let options = ["--mode", "ring", "--no-aslr", "--period", "1000", "--window", "100"];
     let (ring, again) = (record(&options, "ring"), record(&options, "again"));
     let plain = |rows: &[Row]| -> Vec<(u64, u64, u32)> { rows.iter().map(|r| (r.ip, r.address, r.size)).collect() };
-    let all = plain(full.threads.values().next().unwrap());
-    let kept = ring.threads.values().next().unwrap();
-    assert_eq!(plain(kept), plain(again.threads.values().next().unwrap()), "ring is reproducible");
+    let all = plain(full.first_thread());
+    let kept = ring.first_thread();
+    assert_eq!(plain(kept), plain(again.first_thread()), "ring is reproducible");
     let records = full.manifest.totals.records_executed;
     assert_eq!(ring.manifest.totals.records_executed, records, "ring counts the records exactly");
     let expected = records.div_ceil(1000);

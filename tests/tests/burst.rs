@@ -45,7 +45,7 @@ fn calls_to_functions_without_a_clone() {
             let trace = dir.path().join("trace");
             tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
             let own = symbols(&app.original, &["main", "sum"]);
-            let mut rows = loads(rows::read(&trace).unwrap().threads.values().next().unwrap());
+            let mut rows = loads(rows::read(&trace).unwrap().first_thread());
             // (What runs before and after may tail-call such functions, which do not lead back.)
             rows.retain(|&(ip, ..)| own.iter().any(|&(from, to)| (from..to).contains(&ip)));
             rows
@@ -132,7 +132,7 @@ fn windows_are_pieces_of_the_whole() {
                 let burst = record(&["--mode", "burst", "--rate", "50000", "--window", window]);
                 assert_eq!(burst.manifest.mode, "burst");
                 assert_eq!(burst.manifest.totals.dropped.get("unknown_ids"), None);
-                let one = compare(&format!("{variant} {flags:?} {window}"), full.threads.values().next().unwrap(), &burst);
+                let one = compare(&format!("{variant} {flags:?} {window}"), full.first_thread(), &burst);
                 (all.windows, all.rows, all.torn) = (all.windows + one.windows, all.rows + one.rows, all.torn + one.torn);
                 println!("{variant} {flags:?} {window}: {:?} {:?}", burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows);
             }
@@ -471,7 +471,7 @@ fn triggers_that_count() {
     // Every trigger stands for a period, also those that came while a window was open: theirs are shared among the windows, as fractions.
     assert!((45_000.0..came as f64 + 0.5).contains(&estimate), "{estimate}: {:?}", totals.triggers);
     let sum = symbols(&app.original, &["sum"])[0];
-    let rows = read.threads.values().next().unwrap();
+    let rows = read.first_thread();
     let own = rows.iter().filter(|r| (sum.0..sum.1).contains(&r.ip)).count();
     assert!(own > 1000 && own as f64 > 0.95 * rows.len() as f64, "{own} of {}", rows.len());
     let said = tools::run(&mut record_command(&["--loads-event", "1:2", "--rate", "5", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();

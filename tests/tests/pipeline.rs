@@ -101,7 +101,7 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
         let trace = dir.path().join(name);
         tools::succeed(&mut record_command(&["--mode", "ring", "--period", "10000", "--window", "100"], &trace, &app.path, &[]), LIMIT).unwrap();
         let trace = mgz_tests::rows::read(&trace).unwrap();
-        let rows = trace.threads.into_values().next().unwrap();
+        let rows = trace.first_thread();
         let mut firsts: Vec<u64> = rows.chunk_by(|a, b| a.sample == b.sample).map(|s| s[0].seq >> 16).collect();
         // The first slot's number is in the upper bits. The last window is what was left at the program's end.
         firsts.pop();
