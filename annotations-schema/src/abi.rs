@@ -118,7 +118,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -160,6 +160,20 @@ pub struct ModuleNote {
     pub calls: u64,
     /// Number of these.
     pub call_count: u64,
+    /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`]), or 0: only executables without a loader have it.
+    pub handlers: u64,
+}
+
+/// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No loader tells unwinders of the runtime's own code, so its
+/// frame belongs to the file, whose unwind tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].
+pub const HANDLER_CALL: [u8; 7] = [0xff, 0x14, 0x24, 0xff, 0x64, 0x24, 0x08];
+/// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more than a multiple of 16.
+pub const HANDLER_FRAME: usize = 456;
+
+/// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind
+/// the return address and 40 bytes of `ucontext`).
+pub const fn handler_saved(n: usize) -> usize {
+    HANDLER_FRAME + 8 + 40 + 8 * n
 }
 
 /// `hlt`, which raises SIGSEGV in user space: a signal that is never blocked where the runtime is.

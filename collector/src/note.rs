@@ -107,6 +107,7 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         // Older versions have none; that they are older is said by whoever reads `version`.
         calls: u64_at(desc, 80).unwrap_or(0),
         call_count: u64_at(desc, 88).unwrap_or(0),
+        handlers: u64_at(desc, 96).unwrap_or(0),
     })
 }
 

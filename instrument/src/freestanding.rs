@@ -10,7 +10,7 @@ use crate::functions::{Input, Program};
 use crate::ir::{Insn, InsnId};
 use crate::regs::RAX;
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
-use mgz_annotations_schema::abi::{HOOKED_CALLS, STATIC_AT, STATIC_ENV, STATIC_MAGIC};
+use mgz_annotations_schema::abi::{HOOKED_CALLS, handler_saved, STATIC_AT, STATIC_ENV, STATIC_MAGIC};
 use std::ops::Range;
 
 /// The system calls of a function that get hooks.
@@ -96,6 +96,29 @@ fn set_just_before(bytes: &[u8]) -> Option<u32> {
     let number = || bytes.last_chunk::<4>().map(|n| u32::from_le_bytes(*n));
     let head = &bytes[..bytes.len().saturating_sub(4)];
     if head.ends_with(&[0x48, 0xc7, 0xc0]) || head.ends_with(&[0xb8]) { number() } else { None }
+}
+
+/// Unwind instructions for `abi::HANDLER_CALL`: its caller is the interrupted code, with its registers where the kernel has saved them.
+pub fn handler_frame() -> Vec<u8> {
+    /// DWARF's numbers of the registers that `handler_saved` counts.
+    const SAVED: [u8; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+    const RSP: usize = 15;
+    const DEF_CFA_EXPRESSION: u8 = 0x0f;
+    const EXPRESSION: u8 = 0x10;
+    /// `DW_OP_breg7` (rsp plus an offset), `DW_OP_deref`.
+    const BREG_RSP: u8 = 0x77;
+    const DEREF: u8 = 0x06;
+    // Two bytes of a signed LEB128 number.
+    const { assert!(handler_saved(0) >= 0x40 && handler_saved(16) < 0x2000) };
+    let place = |n| [BREG_RSP, handler_saved(n) as u8 | 0x80, (handler_saved(n) >> 7) as u8];
+    let mut out = vec![DEF_CFA_EXPRESSION, 4];
+    out.extend_from_slice(&place(RSP));
+    out.push(DEREF);
+    for (n, register) in SAVED.into_iter().enumerate() {
+        out.extend_from_slice(&[EXPRESSION, register, 3]);
+        out.extend_from_slice(&place(n));
+    }
+    out
 }
 
 /// Bytes of [`entry`]'s code.

@@ -14,9 +14,9 @@ use crate::freestanding;
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
-use crate::unwind::{Fde, Tables, cfi, merge};
+use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4, Fde, Tables, cfi, merge};
 use iced_x86::{Decoder, DecoderOptions};
-use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
+use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -170,6 +170,12 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let calls: Vec<u8> = parts.clones.iter().flat_map(|c| &c.calls).flat_map(|&at| (at as u32).to_le_bytes()).collect();
     segment.bytes.extend_from_slice(&calls);
 
+    // Not among the clones: what is interrupted there is no probe.
+    let handlers_at = parts.enters_runtime.then(|| {
+        let at = segment.align(16);
+        segment.bytes.extend_from_slice(&HANDLER_CALL);
+        at
+    });
     let code_at = segment.align(64);
     let mut placed = Placed::default();
     let mut next = code_at;
@@ -217,10 +223,10 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let mut additions = Additions { vaddr, note: (note_at, note_len as u64), entry, ..Additions::default() };
     let mut sections = vec![
         section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
-        section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, code_at, code_end, 64),
+        section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, handlers_at.unwrap_or(code_at), code_end, if handlers_at.is_some() { 16 } else { 64 }),
     ];
     let lsda_at = segment.align(4);
-    let frames = unwind(parts, &placed, &resolver, &mut segment)?;
+    let frames = unwind(parts, &placed, &resolver, handlers_at, &mut segment)?;
     sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
     if let Some(f) = frames {
         sections.push(section(".eh_frame", elf::SHT_PROGBITS.0, 0, f.frame.0, f.frame.1, 8));
@@ -273,6 +279,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
         calls: calls_at,
         call_count: (calls.len() / 4) as u64,
+        handlers: handlers_at.unwrap_or(0),
     };
     segment.put(note_at, &note_bytes(&note));
     additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
@@ -301,7 +308,7 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out.extend_from_slice(&n.sidecar_id);
     out.extend_from_slice(&n.features.to_le_bytes());
     out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
-    for word in [n.calls, n.call_count] {
+    for word in [n.calls, n.call_count, n.handlers] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out
@@ -383,6 +390,21 @@ fn fixup(f: &Fixup, clone: u64, resolver: &Resolver, places: &[u64], tables: &[T
     i32::try_from(value).ok()
 }
 
+/// The common part of the entry for [`HANDLER_CALL`].
+const HANDLERS: Cie = Cie {
+    augmented: true,
+    signal: true,
+    has_lsda: false,
+    lsda_indirect: false,
+    personality: None,
+    code_align: 1,
+    data_align: -8,
+    return_column: 16,
+    encoding: ENC_PCREL4,
+    lsda_encoding: ENC_OMIT,
+    instructions: &[],
+};
+
 /// Where the unwind tables went (start, end).
 struct Frames {
     frame: (u64, u64),
@@ -390,7 +412,7 @@ struct Frames {
 }
 
 /// Writes exception tables and unwind tables.
-fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
@@ -427,20 +449,30 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, segment: &mut Seg
     let mut unused: Vec<&Range<u64>> = if parts.translated { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
     unused.sort_by_key(|range| range.start);
     let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);
+    let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
+    let mut unseen_code = Vec::new();
     for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
-        let adjoins = n > 0 && is_unused(fde) && is_unused(&parts.unwind.fdes[n - 1]) && follows(parts, &parts.unwind.fdes[n - 1], fde);
+        let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
+        let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
+        unseen_code.extend(unseen(fde).then_some(fde.range.start));
         entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions: instructions?, adjoins });
     }
     for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
         let piece = &pieces[n];
         let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
-        let adjoins = n > 0 && piece.follows(&pieces[n - 1]);
+        let before = n.checked_sub(1).map(|n| &pieces[n]);
+        let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
+        unseen_code.extend(unseen(piece.fde).then_some(code.start));
         entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions: instructions?, adjoins });
     }
     for entry in merge::merge(entries) {
         frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
     }
-    let (bytes, entries) = frame.finish();
+    if let Some(at) = handlers {
+        frame.fde(&HANDLERS, at..at + HANDLER_CALL.len() as u64, None, &freestanding::handler_frame())?;
+    }
+    let (bytes, mut entries) = frame.finish();
+    entries.retain(|entry| !unseen_code.contains(&entry.0));
     segment.bytes.extend_from_slice(&bytes);
     let frame_end = frame_at + bytes.len() as u64;
     let header_at = segment.align(4);
@@ -462,6 +494,12 @@ struct Piece<'a> {
     end: u64,
     /// Offsets of that code in the clone.
     offsets: (u32, u32),
+}
+
+/// Whether the program does not find an entry when it unwinds. Where a file has no search table (static executables of gcc), start-up code registers the entries
+/// from `crtbeginT.o` on: those of `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
+fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
+    fde.range.contains(&elf.entry) && !elf.segments.iter().any(|s| s.kind == elf::PT_GNU_EH_FRAME.0)
 }
 
 /// Whether nothing but padding lies between what two original entries describe.

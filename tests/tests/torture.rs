@@ -14,10 +14,6 @@ use std::time::Duration;
 /// For one run; a loaded machine included.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is known to differ when a static executable is recorded, and why.
-const DIFFERS_STATIC: &[(&str, &str)] =
-    &[("backtraces", "no unwind data of the runtime can be found without a loader: in full and ring backtraces that are taken in signal handlers end there; in burst they find the first function's caller")];
-
 /// What may be declined, and why. Everything else must be instrumented. Loops, exceptions, threads, switch tables and vector code are never here.
 /// (program, part of the way's name, flavour, reason)
 const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
@@ -75,11 +71,10 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path) -> V
         if flavour == "pt" && !nop::executes_ptwrite() {
             nop::replace(&out).unwrap();
         }
-        let known = what.contains("-static") && DIFFERS_STATIC.iter().any(|d| d.0 == name);
         // Bursts begin somewhere else each time.
         let times = if flavour == "burst" { repetitions() } else { 1 };
         let runs = (0..times).flat_map(|_| runs);
-        for (run, options) in runs.filter(|r| !known || r.1.is_empty()) {
+        for (run, options) in runs {
             let trace = dir.join(format!("trace.{run}"));
             let options = &if flavour == "burst" { [options, &["--force"][..]].concat() } else { options.to_vec() };
             let got = match options[..] {
@@ -188,7 +183,7 @@ programs! {
     // Control flow.
     switches goto jumps midway calls noreturn recurse contexts coroutines made textdata forms locks
     // Exceptions and unwinding.
-    throws callbacks objects backtraces panics
+    throws callbacks objects backtraces escapes panics
     // Signals.
     signals alarms waits redzone retries overflow faults rewind
     // Threads and processes.
@@ -255,6 +250,24 @@ fn linkers_and_layouts() {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
+            match way.build(name, dir.path()) {
+                Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, &[], dir.path())),
+                Ok(None) => {}
+                Err(why) => wrong.push(format!("{name} {way}: {why:#}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Unwinding without a loader: gcc's files have no search table, so that their own start-up code registers what is found; and nothing tells of the runtime's code.
+#[test]
+fn unwinding_without_a_loader() {
+    let mut wrong = Vec::new();
+    for name in ["backtraces", "escapes"] {
+        for (clang, kind) in [(false, Kind::Static), (true, Kind::Static), (false, Kind::StaticPie)] {
+            let dir = tempfile::tempdir().unwrap();
+            let way = Way { clang, opt: "2", kind, strip: Strip::Symbols, flags: &[] };
             match way.build(name, dir.path()) {
                 Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, &[], dir.path())),
                 Ok(None) => {}

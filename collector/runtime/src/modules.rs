@@ -25,9 +25,11 @@ struct Module {
     patches: &'static [Patch],
     /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
     calls: &'static [u32],
+    /// Address of `abi::HANDLER_CALL`, or 0.
+    handlers: u64,
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[], calls: &[] };
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[], calls: &[], handlers: 0 };
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -35,6 +37,11 @@ static mut MODULES: [Module; MOST] = [EMPTY; MOST];
 /// Modules in the table. Entries of modules that were unloaded have `clone_end` 0.
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Where the program's handlers are called from: a static executable's `abi::HANDLER_CALL`.
+pub fn handler_call() -> Option<u64> {
+    modules().iter().map(|m| m.handlers).find(|&at| at != 0)
+}
 
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
@@ -160,6 +167,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             text: text(info, headers, note),
             patches: patches(info.addr, note),
             calls: calls(info.addr, note),
+            handlers: if note.handlers == 0 { 0 } else { info.addr + note.handlers },
         };
         // SAFETY: the entry is not visible yet, and the lock is held.
         unsafe { (&raw mut MODULES[len]).write(module) };

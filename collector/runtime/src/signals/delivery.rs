@@ -14,6 +14,9 @@ use crate::{guard, hooks, modules, process, trigger, window};
 pub(super) struct Delivery {
     /// Address of the program's handler.
     handler: usize,
+    /// Where the runtime goes on if the handler is called from the file's code, and that code (`abi::HANDLER_CALL`).
+    back: usize,
+    call: usize,
     signal: i32,
     /// It was recording.
     recording: bool,
@@ -27,9 +30,11 @@ pub(super) struct Delivery {
 
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(super) const DIRECT: usize = 2;
+/// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
+pub(super) const THROUGH_FILE: usize = 3;
 
 /// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
-/// done behind it, or the address of a moved frame on which to start again.
+/// done behind it, [`THROUGH_FILE`] if it is to be called from there, or the address of a moved frame on which to start again.
 pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
@@ -96,8 +101,8 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: 
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
     let mut mask = c.mask | action.mask | own;
-    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
-    let direct = (crate::attach::is_attached() || crate::freestanding::is_static() && burst()) && interrupted.is_none();
+    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
+    let direct = crate::attach::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
         if !direct && ring.private().segv_blocked {
             c.mask |= SEGV_BIT;
@@ -107,10 +112,15 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: 
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
+    let call = modules::handler_call();
     // SAFETY: room that the caller has made on its stack.
-    unsafe { delivery.write(Delivery { handler: action.handler, signal, recording, interrupted, before, shown, spill }) };
+    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill }) };
     let _ = sys::sigprocmask(2, Some(mask));
-    if direct { DIRECT } else { 1 }
+    match call {
+        _ if direct => DIRECT,
+        Some(_) => THROUGH_FILE,
+        None => 1,
+    }
 }
 
 /// The program's handler has returned.

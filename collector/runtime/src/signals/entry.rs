@@ -1,7 +1,8 @@
 //! Where the kernel enters: handlers' first instructions, and the way back.
 
-use super::delivery::{DIRECT, Delivery, deliver, returned};
+use super::delivery::{DIRECT, Delivery, THROUGH_FILE, deliver, returned};
 use super::own::{segv, triggered};
+use crate::abi::{HANDLER_FRAME, handler_saved};
 use crate::context::Context;
 use core::arch::naked_asm;
 
@@ -69,24 +70,19 @@ pub(super) unsafe extern "C" fn on_trigger() {
     )
 }
 
-/// Offset of register number `n` of [`Context::registers`] from rsp in [`on_signal`] after its `sub`.
-const fn saved(n: usize) -> usize {
-    DELIVERY_BYTES + 8 + 40 + 8 * n
-}
-
-/// Low and high byte of such an offset in the DWARF encoding of signed numbers.
+/// Low and high byte of the offset of register number `n` of [`Context::registers`] from rsp in [`on_signal`] after its `sub`, in the DWARF encoding of signed numbers.
 const fn low(n: usize) -> usize {
-    saved(n) & 0x7f | 0x80
+    handler_saved(n) & 0x7f | 0x80
 }
 
 const fn high(n: usize) -> usize {
     // One byte more would be needed from here on.
-    assert!(saved(n) < 0x2000);
-    saved(n) >> 7
+    assert!(handler_saved(n) < 0x2000);
+    handler_saved(n) >> 7
 }
 
 /// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
-const DELIVERY_BYTES: usize = size_of::<Delivery>().next_multiple_of(16) + 8;
+const _: () = assert!(size_of::<Delivery>() <= HANDLER_FRAME && HANDLER_FRAME % 16 == 8);
 
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals blocked.
 ///
@@ -123,6 +119,8 @@ pub(super) unsafe extern "C" fn on_signal() {
         "call {deliver}",
         "cmp rax, {direct}",
         "je 4f",
+        "cmp rax, {through_file}",
+        "je 5f",
         "cmp rax, 1",
         "jb 3f",
         "ja 2f",
@@ -131,6 +129,7 @@ pub(super) unsafe extern "C" fn on_signal() {
         "mov edi, [rsi]",
         "xor eax, eax",
         "call [rsp]",
+        "6:",
         "mov rdi, rsp",
         "lea rsi, [rsp + {bytes} + 8]",
         "call {returned}",
@@ -152,13 +151,23 @@ pub(super) unsafe extern "C" fn on_signal() {
         "xor eax, eax",
         "add rsp, {bytes}",
         "jmp r11",
+        "5:",
+        "lea rax, [rip + 6b]",
+        "mov [rsp + 8], rax",
+        "mov r11, [rsp + 16]",
+        "lea rdx, [rsp + {bytes} + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        "xor eax, eax",
+        "jmp r11",
         ".cfi_endproc",
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
         again = sym on_signal,
         context = const size_of::<Context>(),
-        bytes = const DELIVERY_BYTES,
+        through_file = const THROUGH_FILE,
+        bytes = const HANDLER_FRAME,
         r8_low = const low(0),
         r8_high = const high(0),
         r9_low = const low(1),
