@@ -465,7 +465,8 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
         unseen_code.extend(unseen(piece.fde).then_some(code.start));
         entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions: instructions?, adjoins });
     }
-    for entry in merge::merge(entries) {
+    let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
+    for entry in merge::merge(entries, most_bytes) {
         frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
     }
     if let Some(at) = handlers {
