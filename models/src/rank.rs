@@ -4,7 +4,7 @@
 //! many marks there are up to now. A leaf has 512 bits, one cache line. Above it stand *prefix* counters: 32 leaves share one line of
 //! 16-bit counters, and 16 entries of each level share one line of 32-bit counters of the level above. A count reads one line per level; a
 //! clear changes one line per level (every counter behind the bit goes down by one). No step depends on where a slot is: the loops
-//! have fixed lengths, of which the compiler makes a few vector instructions.
+//! have fixed lengths, of which the compiler makes a few vector instructions, with masks from small tables ([`around`]).
 
 const LEAF_BITS: usize = 512;
 const LEAF_WORDS: usize = LEAF_BITS / 64;
@@ -45,6 +45,21 @@ const FULL16: Line16 = {
 fn full32(slots: usize) -> Line32 {
     Line32(std::array::from_fn(|k| (k * slots) as u32))
 }
+
+/// A line of `N` values that are alike before the place `at`, and alike behind it: a window of what is twice as long.
+#[inline(always)]
+fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
+    let both = both.as_flattened();
+    both[N - 1 - at % N..].first_chunk().expect("at least half is left")
+}
+
+/// For [`around`]: all words but that at the place.
+const OTHERS: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [!0; LEAF_WORDS]];
+/// The words before it.
+const BEFORE: [[u64; LEAF_WORDS]; 2] = [[!0, !0, !0, !0, !0, !0, !0, 0], [0; LEAF_WORDS]];
+/// One for each counter behind it.
+const BEHIND16: [[u16; FAN1]; 2] = [[0; FAN1], [1; FAN1]];
+const BEHIND32: [[u32; FAN]; 2] = [[0; FAN], [1; FAN]];
 
 /// See the module's text.
 pub(crate) struct Rank {
@@ -101,17 +116,16 @@ impl Rank {
     pub(crate) fn clear(&mut self, slot: u32) {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
-        self.leaves[leaf].0[slot / 64 % LEAF_WORDS] &= !(1 << (slot % 64));
-        let at = (leaf % FAN1) as u16;
-        for (k, counter) in self.level1[leaf / FAN1].0.iter_mut().enumerate() {
-            *counter = counter.wrapping_sub(u16::from(k as u16 > at));
-        }
+        // Whole vectors are written, as they will be read: a read that spans what smaller writes have just left waits until these are in the cache.
+        let kept = !(1 << (slot % 64));
+        let others = around(&OTHERS, slot / 64 % LEAF_WORDS);
+        self.leaves[leaf].0.iter_mut().zip(others).for_each(|(word, other)| *word &= other | kept);
+        let line = &mut self.level1[leaf / FAN1].0;
+        line.iter_mut().zip(around(&BEHIND16, leaf % FAN1)).for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
         let mut entry = leaf / FAN1;
         for level in &mut self.upper {
-            let at = (entry % FAN) as u32;
-            for (k, counter) in level[entry / FAN].0.iter_mut().enumerate() {
-                *counter = counter.wrapping_sub(u32::from(k as u32 > at));
-            }
+            let line = &mut level[entry / FAN].0;
+            line.iter_mut().zip(around(&BEHIND32, entry % FAN)).for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
             entry /= FAN;
         }
     }
@@ -122,14 +136,10 @@ impl Rank {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
         let words = &self.leaves[leaf].0;
-        let (last, part) = ((slot / 64 % LEAF_WORDS) as u64, !0u64 >> (63 - slot % 64));
-        let mut counts = [0; LEAF_WORDS];
-        for (k, (count, word)) in counts.iter_mut().zip(words).enumerate() {
-            let k = k as u64;
-            let mask = if k < last { !0 } else { 0 } | if k == last { part } else { 0 };
-            *count = u64::from((word & mask).count_ones());
-        }
-        let mut count = counts.iter().sum::<u64>() as u32 + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
+        let last = slot / 64 % LEAF_WORDS;
+        let before: u64 = words.iter().zip(around(&BEFORE, last)).map(|(word, mask)| u64::from((word & mask).count_ones())).sum();
+        let part = words[last] & !0u64 >> (63 - slot % 64);
+        let mut count = before as u32 + part.count_ones() + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
         let mut entry = leaf / FAN1;
         for level in &self.upper {
             count += level[entry / FAN].0[entry % FAN];
