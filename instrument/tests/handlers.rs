@@ -67,6 +67,17 @@ const CASES: &[(&str, &str, char)] = &[
     ("a function that is given a harmful action", "__attribute__((noinline)) int put(int x, const struct sigaction *a, int s) { sink = x; return sigaction(s, a, 0); }\n\
       HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; return put(3, &a, SIGSEGV); }", '+'),
+    ("an action that is copied, where others are saved", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nvoid *(*volatile copy)(void *, const void *, size_t) = memcpy;\n\
+      static const struct sigaction from = {.sa_sigaction = h, .sa_flags = SA_SIGINFO};\n__attribute__((noinline)) void save(struct sigaction *p) { sigaction(SIGINT, 0, p); }\n\
+      int main(void) { struct sigaction a; save(malloc(sizeof a)); copy(&a, &from, sizeof a); sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("a saved action that is copied over", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nvoid *(*volatile copy)(void *, const void *, size_t) = memcpy;\n\
+      static const struct sigaction from = {.sa_sigaction = h, .sa_flags = SA_SIGINFO};\n\
+      int main(void) { struct sigaction a; sigaction(SIGSEGV, 0, &a); copy(&a, &from, sizeof a); sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("an action on the heap, where others are saved", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n__attribute__((noinline)) void save(struct sigaction *p) { sigaction(SIGINT, 0, p); }\n\
+      int main(void) { struct sigaction *a = malloc(sizeof *a); save(malloc(sizeof *a)); a->sa_sigaction = h; a->sa_flags = SA_SIGINFO; sigaction(SIGSEGV, a, 0); return 0; }", '+'),
+    ("a saved action outlasts calls", "void (*volatile work)(void *);\nstatic void h(int s) { sink = s; }\nint main(void) { struct sigaction a, old; char buffer[4000]; memset(&a, 0, sizeof a); a.sa_handler = h;\n\
+      sigaction(SIGSEGV, &a, &old); work(buffer); sigaction(SIGSEGV, &old, 0); return 0; }", '-'),
+    ("saved actions on the heap", "int main(void) { struct sigaction *a = malloc(sizeof *a); sigaction(SIGSEGV, 0, a); sink = getpid(); sigaction(SIGSEGV, a, 0); return 0; }", '-'),
     ("sigaction by pointer", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nint (*volatile put)(int, const struct sigaction *, struct sigaction *) = sigaction;\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; return put(SIGSEGV, &a, 0); }", '+'),
     ("a system call of its own", "HANDLER(h, sink = 1)\nint main(void) { struct { void *h; long f; void *r; long m; } a = {h, SA_SIGINFO, 0, 0};\n\
@@ -94,6 +105,16 @@ fn finding(compiler: &str, flags: &[&str], source: &str) -> Option<String> {
 #[test]
 fn handlers_that_may_look_at_faults_are_found() {
     let ways: [&[&str]; 4] = [&["-O0", "-fPIE", "-pie"], &["-O2", "-fPIE", "-pie"], &["-O2", "-fno-pie", "-no-pie"], &["-O2", "-fcf-protection=full", "-Wl,-z,now"]];
+    check(&ways, |_| true);
+}
+
+/// The C library is in the file, with `sigaction`, and copies of actions are calls of a function of the file.
+#[test]
+fn so_they_are_in_static_executables() {
+    check(&[&["-O2", "-static"], &["-O0", "-static-pie"]], |expected| expected == '+');
+}
+
+fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
     let mut wrong = Vec::new();
     for compiler in ["gcc", "clang"] {
         if Command::new(compiler).arg("--version").output().is_err() {
@@ -101,7 +122,7 @@ fn handlers_that_may_look_at_faults_are_found() {
             continue;
         }
         for flags in ways {
-            for (what, source, expected) in CASES {
+            for (what, source, expected) in CASES.iter().filter(|case| asked(case.2)) {
                 let found = finding(compiler, flags, source);
                 if *expected != '?' && found.is_some() != (*expected == '+') {
                     wrong.push(format!("{what} ({compiler} {flags:?}): {found:?}"));

@@ -1,6 +1,6 @@
 //! What instructions do to a [`State`], and the states before every instruction of a function.
 
-use super::state::{ARGUMENTS, State, Value, place};
+use super::state::{ACTION_BYTES, ARGUMENTS, State, Value, place};
 use super::{FLAGS, SA_SIGINFO};
 use crate::cfg::Graph;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
@@ -21,12 +21,13 @@ const WRITERS: [(&str, usize, i64); 14] = [
 pub struct Follow<'a> {
     /// By call instruction.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
+    /// Whether a call goes to a function of the file that takes a signal and an action as `sigaction` does.
+    pub installs: &'a dyn Fn(&Instruction) -> bool,
     /// Every possible use of an argument is looked for; else what is certain of the values that it holds.
     pub uses: bool,
 }
 
-/// Size of glibc's `struct sigaction` and of a `sigset_t` in it, bytes.
-const ACTION_BYTES: i64 = 152;
+/// Size of a `sigset_t`, bytes.
 const SET_BYTES: i64 = 128;
 
 impl Follow<'_> {
@@ -289,6 +290,9 @@ impl Follow<'_> {
                 Some(at) => {
                     state.forget(at, ACTION_BYTES);
                     state.write(at + FLAGS, 1, Value::Bits { zero: SA_SIGINFO, one: 0 });
+                    if let Value::Frame(at) = argument(2) {
+                        state.save(at);
+                    }
                 }
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
                 None => {}
@@ -311,6 +315,14 @@ impl Follow<'_> {
                 state.escaped |= frame_given;
                 if state.escaped {
                     state.forget_all(self.uses);
+                }
+                let frame = |v: Value| if let Value::Frame(at) = v { Some(at) } else { None };
+                let installs = (self.installs)(inst);
+                // What installs an action does not change it.
+                let changed = (0..6).filter(|&n| !installs || n != 1).filter_map(|n| frame(argument(n)));
+                changed.for_each(|at| state.hand_out(at));
+                if let Some(at) = frame(argument(2)).filter(|_| installs) {
+                    state.save(at);
                 }
             }
         }

@@ -11,12 +11,12 @@
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away;
-//! - the action is one that was in force before: memory that the function did not write, and that (if it is a static) or the like of which (if
-//!   it is not) `sigaction` is given elsewhere in the file for the old action.
+//! - the action is one that was in force before: memory in the frame that `sigaction` was given for the old action, and nobody since; or other memory that the function did not write,
+//!   and that (if it is a static) or the like of which (if it is not) `sigaction` is given elsewhere in the file for the old action.
 //!
 //! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
 //! taken to know only their own code: files are judged one by one. A number that is handed to
-//! `syscall()` counts if it is a constant.
+//! `syscall()`, or to a function of the file that makes a system call of the number that it is given, counts if it is a constant.
 
 mod follow;
 pub(crate) mod imports;
@@ -45,6 +45,7 @@ const SA_SIGINFO: u64 = 4;
 const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
+const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
 const NOT_UNDERSTOOD: &str = "its function is not understood";
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
@@ -75,7 +76,7 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
     let search = Search { input, program, imports: &imports, asked: RefCell::default() };
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| installer(e.1) || e.1 == "syscall").map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
-    let mut own = Own::new();
+    let mut own = Own::default();
     // Functions that hand their arguments on to an installer are installers; each round may find more.
     loop {
         let places = places(input, &targets);
@@ -93,20 +94,33 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
                 }
             }
         }
-        if seen.hand_on.keys().all(|f| own.contains_key(f)) {
+        if seen.hand_on.is_in(&own) {
             return seen.unexplained();
         }
-        if let Some(&at) = seen.hand_on.keys().find(|&&f| stored(input, f)) {
+        if let Some(&at) = seen.hand_on.installers.keys().find(|&&f| stored(input, f)) {
             return Some(Finding { at, why: "the address of a function that installs any handler is stored in data" });
         }
-        targets.extend(seen.hand_on.keys());
-        own.extend(seen.hand_on);
+        targets.extend(seen.hand_on.installers.keys().chain(seen.hand_on.calls.keys()));
+        own.installers.extend(seen.hand_on.installers);
+        own.calls.extend(seen.hand_on.calls);
         search.asked.borrow_mut().clear();
     }
 }
 
-/// Functions of the file that install what they are given, by address: which arguments are the signal (if it is one) and the action.
-type Own = BTreeMap<u64, (Option<u8>, u8)>;
+/// Functions of the file through which others install handlers, by address.
+#[derive(Default)]
+struct Own {
+    /// They install what they are given: which arguments are the signal (if it is one) and the action.
+    installers: BTreeMap<u64, (Option<u8>, u8)>,
+    /// They make a system call: which argument is its number.
+    calls: BTreeMap<u64, u8>,
+}
+
+impl Own {
+    fn is_in(&self, other: &Own) -> bool {
+        self.installers.keys().all(|f| other.installers.contains_key(f)) && self.calls.keys().all(|f| other.calls.contains_key(f))
+    }
+}
 
 /// What the places of a file have in common.
 #[derive(Default)]
@@ -121,11 +135,19 @@ struct Seen {
 }
 
 impl Seen {
+    /// Notes a function that makes a system call of the number that it is given; whether it is one.
+    fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
+        if let Value::Param(n) = number {
+            self.hand_on.calls.insert(function, n);
+        }
+        matches!(number, Value::Param(_))
+    }
+
     /// An action that nobody wrote is one that was there before, if such are asked for at all.
     fn unexplained(&self) -> Option<Finding> {
         let explained = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
         let found = self.restored.iter().find(|r| !explained(r.1));
-        found.map(|r| Finding { at: r.0, why: "a handler that is described in memory which is not followed" })
+        found.map(|r| Finding { at: r.0, why: NOT_FOLLOWED })
     }
 }
 
@@ -241,7 +263,8 @@ impl<'a> Search<'a> {
             return harmful(graph.insns[i].ip, "the address of sigaction is taken");
         }
         let callee = |inst: &Instruction| self.imports.callee(inst);
-        let follow = Follow { callee: &callee, uses: false };
+        let installs = |inst: &Instruction| direct_target(inst).and_then(|t| own.installers.get(&t)).is_some_and(|own| *own == (Some(0), 1));
+        let follow = Follow { callee: &callee, installs: &installs, uses: false };
         let Some(states) = follow.solve(&graph, 0x3f) else {
             return harmful(start, "its function is too large to be followed");
         };
@@ -249,6 +272,7 @@ impl<'a> Search<'a> {
             let param = |s: &State| s.register(i.inst.memory_base()) == Value::Param(1) && i.inst.memory_displacement64() as i64 == FLAGS;
             s.as_ref().is_some_and(param)
         });
+        let describes = graph.insns.iter().zip(&states).any(|(i, s)| s.as_ref().is_some_and(|s| self.stores_a_function(&i.inst, s)));
         let mut factory = InstructionInfoFactory::new();
         let sets_r10 = graph.insns.iter().any(|i| !matches!(i.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) && reg_use(factory.info(&i.inst)).clobber.contains(Gpr(10)));
         for ((insn, kind), state) in graph.insns.iter().zip(kinds).zip(&states) {
@@ -259,8 +283,8 @@ impl<'a> Search<'a> {
                 Kind::SystemCall => match state.regs[0].low(4).as_constant() {
                     Some(RT_SIGACTION) => (argument(0), argument(1), true),
                     Some(_) => continue,
-                    // The C library's `syscall` and its kin: what their callers pass is not followed further.
-                    None if matches!(state.regs[0], Value::Param(_)) => continue,
+                    // The C library's `syscall` and its kin.
+                    None if seen.hands_number_on(start, state.regs[0]) => continue,
                     // Decoding may have begun at the wrong byte.
                     None if is_other_system_call(self.input, insn.ip) => continue,
                     // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
@@ -271,9 +295,12 @@ impl<'a> Search<'a> {
                     None if !sets_r10 => continue,
                     None => return harmful(insn.ip, "a system call whose number is not known"),
                 },
-                Kind::CallOfSyscall => match argument(0).low(4).as_constant() {
+                Kind::CallOfSyscall(n) => match argument(n).low(4).as_constant() {
                     Some(RT_SIGACTION) => return harmful(insn.ip, "rt_sigaction by way of syscall()"),
-                    _ => continue,
+                    _ => {
+                        seen.hands_number_on(start, argument(n));
+                        continue;
+                    }
                 },
                 _ => continue,
             };
@@ -297,20 +324,31 @@ impl<'a> Search<'a> {
                 _ if kernel && reads_flags => Some(1),
                 _ => None,
             };
-            match self.site(state, signal, action, kernel) {
+            match self.site(state, signal, action, kernel, describes) {
                 Verdict::Harmless => {}
                 _ if of_param.is_some() => {
                     if !self.program.functions[function].called.is_empty() {
                         return harmful(start, "its function has several entries");
                     }
                     let signal = if let Value::Param(n) = signal { Some(n) } else { None };
-                    seen.hand_on.insert(start, (signal, of_param.unwrap_or(1)));
+                    seen.hand_on.installers.insert(start, (signal, of_param.unwrap_or(1)));
                 }
                 Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
                 Verdict::Harmful(why) => return harmful(insn.ip, why),
             }
         }
         Ok(())
+    }
+
+    /// Whether an instruction writes the address of a function to memory that is not followed.
+    fn stores_a_function(&self, inst: &Instruction, state: &State) -> bool {
+        let stored = inst.mnemonic() == Mnemonic::Mov && inst.op0_kind() == OpKind::Memory && inst.memory_size().size() == 8 && place(state.address(inst)).is_none();
+        let value = match inst.op1_kind() {
+            OpKind::Register => state.register(inst.op1_register()).as_constant(),
+            _ => inst.try_immediate(1).ok(),
+        };
+        let function = |at| self.program.function_at(at).is_some_and(|f| self.program.function(f).range.start == at);
+        stored && value.is_some_and(|at| at != 0 && function(at))
     }
 
     fn kind(&self, inst: &Instruction, own: &Own) -> Kind {
@@ -321,24 +359,29 @@ impl<'a> Search<'a> {
         let jumps = !matches!(inst.flow_control(), FlowControl::Next);
         match self.imports.callee(inst) {
             Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
-            Some("syscall") => return Kind::CallOfSyscall,
+            Some("syscall") => return Kind::CallOfSyscall(0),
             _ => {}
         }
-        if let Some(&(signal, action)) = direct_target(inst).and_then(|t| own.get(&t)) {
+        if let Some(&(signal, action)) = direct_target(inst).and_then(|t| own.installers.get(&t)) {
             return Kind::Installer(signal, action);
         }
-        let named = |at: u64| own.contains_key(&at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
+        if let Some(&number) = direct_target(inst).and_then(|t| own.calls.get(&t)) {
+            return Kind::CallOfSyscall(number);
+        }
+        let named = |at: u64| own.installers.contains_key(&at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
         let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
         let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
         if memory || immediate { Kind::Taken } else { Kind::None }
     }
 
-    /// Judges one place by its arguments.
-    fn site(&self, state: &State, signal: Value, action: Value, kernel: bool) -> Verdict {
+    /// Judges one place by its arguments. `describes`: its function stores addresses of functions in memory that is not followed.
+    fn site(&self, state: &State, signal: Value, action: Value, kernel: bool, describes: bool) -> Verdict {
         if action.as_constant() == Some(0) || signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
             return Verdict::Harmless;
         }
-        let Some(at) = place(action) else { return Verdict::Restored(None) };
+        let Some(at) = place(action) else {
+            return if describes { Verdict::Harmful(NOT_FOLLOWED) } else { Verdict::Restored(None) };
+        };
         let flags = at + if kernel { KERNEL_FLAGS } else { FLAGS };
         let (clear, set) = match state.read(flags, 4) {
             Value::Bits { zero, one } => (zero & SA_SIGINFO != 0, one & SA_SIGINFO != 0),
@@ -348,6 +391,9 @@ impl<'a> Search<'a> {
             return Verdict::Harmless;
         }
         if !state.wrote(at) && !set {
+            if matches!(action, Value::Frame(_)) && !state.is_saved(at) {
+                return Verdict::Harmful(NOT_FOLLOWED);
+            }
             return Verdict::Restored(action.as_constant());
         }
         let Some(handler) = state.read(at, 8).as_constant() else { return Verdict::Harmful("a handler that is not known") };
@@ -377,7 +423,7 @@ impl<'a> Search<'a> {
     fn find_use(&self, function: usize, param: u8, depth: usize) -> bool {
         let Some(graph) = self.graph(function) else { return true };
         let callee = |inst: &Instruction| self.imports.callee(inst);
-        let Some(states) = (Follow { callee: &callee, uses: true }).solve(&graph, 1 << param) else { return true };
+        let Some(states) = (Follow { callee: &callee, installs: &|_| false, uses: true }).solve(&graph, 1 << param) else { return true };
         graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, depth)))
     }
 
@@ -464,7 +510,7 @@ enum Kind {
     /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and the action.
     Installer(Option<u8>, u8),
     SystemCall,
-    CallOfSyscall,
+    CallOfSyscall(u8),
     /// Takes the address of an installer.
     Taken,
 }

@@ -3,7 +3,7 @@
 
 use crate::regs::{RSP, gpr};
 use iced_x86::{Instruction, Register};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
@@ -150,7 +150,12 @@ pub struct State {
     words: BTreeMap<i64, Value>,
     /// Somebody else may know an address in the frame.
     pub escaped: bool,
+    /// Actions in the frame that `sigaction` has filled with the one before, and that nobody has changed since.
+    saved: BTreeSet<i64>,
 }
+
+/// Size of glibc's `struct sigaction`, bytes.
+pub const ACTION_BYTES: i64 = 152;
 
 impl State {
     /// At the function's entry; the arguments in `params` (bit n: argument n) are named.
@@ -165,7 +170,7 @@ impl State {
 
     /// Nothing known.
     pub fn unknown() -> State {
-        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false }
+        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, saved: BTreeSet::new() }
     }
 
     /// Takes in another way to get here; returns whether that changed anything.
@@ -176,6 +181,7 @@ impl State {
         }
         self.zero_vectors &= other.zero_vectors;
         self.escaped |= other.escaped;
+        self.saved.retain(|at| other.saved.contains(at));
         for (at, (zero, one)) in &mut self.bytes {
             let (z, o) = other.bytes.get(at).copied().unwrap_or((0, 0));
             (*zero, *one) = (*zero & z, *one & o);
@@ -301,6 +307,23 @@ impl State {
         gone.iter().for_each(|k| {
             self.words.remove(k);
         });
+        // The handler comes first. Who changes other fields alone has kept it.
+        self.saved.retain(|&action| action >= end || action + 8 <= at);
+    }
+
+    /// An action in the frame is now the one that was in force before.
+    pub fn save(&mut self, at: i64) {
+        self.saved.insert(at);
+    }
+
+    /// Whether an action in the frame is one that was in force before.
+    pub fn is_saved(&self, at: i64) -> bool {
+        self.saved.contains(&at)
+    }
+
+    /// Somebody of whom nothing is known gets this address in the frame.
+    pub fn hand_out(&mut self, at: i64) {
+        self.saved.retain(|&action| !(action..action + ACTION_BYTES).contains(&at));
     }
 
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
