@@ -432,6 +432,12 @@ impl<'a> Drainer<'a> {
         if !settled {
             self.count("unreadable_rings", 1);
         }
+        // Whoever gets this slot next is not to find them behind its own.
+        if !self.is_ring()
+            && let Rest::Chunk { place, offset, .. } = rest::unpublished(self.arena.settings(), &slot.snapshot(), 0)
+        {
+            slot.clear(place, offset);
+        }
         self.finish(queue);
     }
 

@@ -246,6 +246,28 @@ fn a_freed_slot_can_be_claimed_again() {
     assert!(tally.dropped.is_empty(), "{:?}", tally.dropped);
 }
 
+#[test]
+fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
+    let dir = tempfile::tempdir().unwrap();
+    let arena = Arena::new(small_full()).unwrap();
+    let drainer = Drainer::new(&arena, dir.path(), None);
+    let mut kept = Vec::new();
+    for slots in [200, 10, 100] {
+        let pid = dead_process();
+        let mut producer = Producer::claim(&arena, pid, pid);
+        (0..slots).for_each(|n| producer.record(slot(n)));
+        assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 0);
+        kept.push((pid, slots));
+        // Back to the first slot.
+        for _ in 1..MAX_THREADS {
+            Producer::claim(&arena, dead_process_id_range(), 1);
+        }
+        drainer.sweep(&NOBODY, &mut Vec::new());
+    }
+    kept.sort_unstable();
+    assert_eq!(drainer.tally().threads.iter().map(|t| (t.process, t.slots_kept)).collect::<Vec<_>>(), kept);
+}
+
 /// A process id that no process can have.
 fn dead_process_id_range() -> u32 {
     0x7fff_fff0
