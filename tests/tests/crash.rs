@@ -185,6 +185,35 @@ fn a_loop_that_is_killed() {
     assert!(passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0, "{kept} of {passes} passes");
 }
 
+/// Who is cancelled in the middle of a loop is unwound by the C library's handler, which must find the registers as the original has them; and the loop's
+/// records are in the trace.
+#[test]
+fn a_loop_that_is_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("undone", PLAIN, &[], dir.path()).unwrap() else { return };
+    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    assert!(String::from_utf8_lossy(&expected.stdout).ends_with("\n20 0\n"), "{expected:?}");
+    let burst: &[&str] = &["--mode", "burst", "--rate", "10000", "--window", "100000"];
+    for options in [MODES[0], MODES[1], burst] {
+        let kind = if options[1] == "burst" { "burst" } else { "ring" };
+        let app = session::instrument(&original, "soft", &["--for", kind]).unwrap();
+        let trace = dir.path().join(options[1]);
+        let out = tools::run(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
+        session::same_result(options[1], &expected, &out).unwrap();
+        if options[1] != "full" {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&out.stderr);
+        let passes: f64 = text.lines().find_map(|l| l.strip_prefix("passes ")).unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+        let report = analyze(&trace).0;
+        let rows = report["functions"].as_array().unwrap();
+        let counted = rows.iter().find(|r| r["function"] == "counted").unwrap_or_else(|| panic!("{rows:?}"));
+        let loads = counted["A"].as_f64().unwrap();
+        // Two loads in each pass; the last of each thread may be half done.
+        assert!(passes > 1000.0 && loads >= 2.0 * passes && loads <= 2.0 * passes + 2.0 * 20.0, "{loads} loads in {passes} passes");
+    }
+}
+
 #[test]
 fn a_killed_recorder() {
     let dir = tempfile::tempdir().unwrap();

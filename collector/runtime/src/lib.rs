@@ -33,6 +33,8 @@ pub mod shared;
 #[path = "../../../annotations-schema/src/addrmap.rs"]
 pub mod addrmap;
 #[cfg(not(test))]
+pub mod cancel;
+#[cfg(not(test))]
 pub mod clock;
 #[cfg(not(test))]
 pub mod exec;

@@ -10,7 +10,7 @@ mod delivery;
 mod entry;
 mod own;
 
-pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back};
+pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back, wrap_internal};
 pub use calls::{alternate_stack, system_sigprocmask};
 pub use delivery::commit;
 pub use own::go_on;

@@ -32,9 +32,9 @@ use threads::{Borrowed, Held};
 pub struct Refused(pub String);
 
 /// Functions of the C library that the runtime calls.
-const CALLED: [&str; 18] = [
-    "clone", "epoll_pwait", "epoll_pwait2", "execve", "execvpe", "fexecve", "fork", "posix_spawn", "posix_spawnp", "ppoll", "pselect", "pthread_create",
-    "sigsuspend", "thrd_create", "timer_create", "__errno_location", "dl_iterate_phdr", "environ",
+const CALLED: [&str; 21] = [
+    "clone", "epoll_pwait", "epoll_pwait2", "execve", "execvpe", "fexecve", "fork", "posix_spawn", "posix_spawnp", "ppoll", "pselect", "pthread_cancel", "pthread_create",
+    "pthread_detach", "pthread_setcanceltype", "sigsuspend", "thrd_create", "timer_create", "__errno_location", "dl_iterate_phdr", "environ",
 ];
 /// Attempts to find all threads outside of places where they cannot be taken in.
 const ATTEMPTS: usize = 100;

@@ -70,6 +70,19 @@ pub fn adopt() {
     }
 }
 
+/// Wraps the handlers that the C library has installed for its own signals.
+pub fn wrap_internal() {
+    for signal in (1..=64).filter(|s| INTERNAL & 1 << (s - 1) != 0) {
+        let mut now = KernelAction::default();
+        // SAFETY: asks only.
+        let known = unsafe { sys::sigaction(signal, None, Some(&mut now)) } == 0;
+        if known && !matches!(now.handler, SIG_DFL | SIG_IGN) && now.handler != on_signal as *const () as usize {
+            now.flags &= !SA_RESTORER;
+            change(signal as i32, Some(&now), None);
+        }
+    }
+}
+
 /// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and remembers what it wanted.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
