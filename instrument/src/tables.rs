@@ -282,6 +282,7 @@ impl Search<'_> {
         }
         let target = target_of(&mut machine, &graph.insns[self.jump], self.jump)?;
         let (shape, index) = table_shape(&mut machine, target, &graph.insns, self.jump)?;
+        let (shape, index) = from_least(&machine, &bounds, shape, index);
         let count = bound(&machine, &bounds, index).and_then(|k| k.checked_add(1)).filter(|&k| k <= MAX_ENTRIES);
         Some((shape, count))
     }
@@ -398,6 +399,21 @@ fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -
     let (table, terms) = machine.sum_of(address);
     let [(index, factor)] = terms[..] else { return None };
     (factor == width).then_some((Shape { load: insn as usize - 1, table, form }, index))
+}
+
+/// The same table from another entry on: where the least case was subtracted from a 64-bit index before the compare, the sum that is the entry's address
+/// has what was subtracted in the table's address instead.
+fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (Shape, Id) {
+    if bounds.iter().any(|b| b.0 == index) {
+        return (shape, index);
+    }
+    let compared = bounds.iter().rev().find_map(|b| match machine.value(b.0) {
+        Value::Sum(c, terms) if terms[..] == [(index, 1)] => Some((b.0, *c)),
+        _ => None,
+    });
+    let Some((index, c)) = compared else { return (shape, index) };
+    let width = if shape.form == TableForm::Absolute8 { 8 } else { 4 };
+    (Shape { table: shape.table.wrapping_sub(c.wrapping_mul(width)), ..shape }, index)
 }
 
 #[allow(clippy::too_many_arguments, reason = "one caller; the parts of one question")]

@@ -20,6 +20,13 @@ int table_state(const unsigned char *p) {
 void table_holes(int x) { switch (x) { case 10: sink = 1; break; case 12: sink *= 2; break; case 13: sink ^= 3; break; case 17: sink = sink / 3; break;
   case 18: sink--; break; case 20: sink = 2; break; case 22: sink += 77; break; default: break; } }
 
+/* The least case is subtracted in 64 bits. */
+#define FROM(x, n) case n: sink = 3; break; case n + 1: sink = (int)x * 7; break; case n + 2: sink ^= 5; break; case n + 3: sink = sink * sink; break; \
+    case n + 5: sink -= (int)x; break; case n + 6: sink |= 64; break; case n + 7: sink = ~(int)x; break;
+void table_least(unsigned long x) { switch (x) { FROM(x, 40) default: sink = -1; } }
+void table_negative(long x) { switch (x) { FROM(x, -3) default: sink = -1; } }
+void table_masked(unsigned long x) { switch (x & 15) { FROM(x, 5) default: sink = -1; } }
+
 /* The first opcode is known, and what follows it only through the jump itself. */
 static const unsigned char code[] = {1, 1, 1, 20, 8, 1, 3, 3, 9, 1, 1, 2, 8, 6, 7, 10, 5, 0};
 long table_interpreter(void) {
