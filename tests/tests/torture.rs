@@ -187,7 +187,7 @@ programs! {
     // Signals.
     signals alarms waits redzone retries overflow faults rewind
     // Threads and processes.
-    threads parallel cancel openmp forks
+    threads parallel cancel undone openmp forks
     // Start-up and storage.
     tls ifuncs stack
     // Loads.
