@@ -40,17 +40,16 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.taken.clone() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
-    let body = decode(bytes, info.range.start, &certain)?;
-    if body.insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
+    let insns = decode(bytes, info.range.start, &certain)?.insns;
+    if insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
     let mut factory = InstructionInfoFactory::new();
-    let again = info.course.as_ref().and_then(|c| recover_again(c, &body.insns, &info.range, &entries, &info.words, &mut factory));
+    let again = info.course.as_ref().and_then(|c| recover_again(c, &insns, &info.range, &entries, &info.words, &mut factory));
     let (mut graph, mut found) = again.unwrap_or_else(|| {
-        let all = recover(input, &body.insns, &info.range, &entries, &info.words, &mut factory);
+        let all = recover(input, insns, &info.range, &entries, &info.words, &mut factory);
         (all.graph, all.found)
     });
-    drop(body);
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
     }
@@ -156,7 +155,7 @@ pub fn recover_again(
     if !same || !course.spans.iter().all(explained) {
         return None;
     }
-    let graph = Graph::build(insns, range, entries, &course.jumps);
+    let graph = Graph::build(insns.to_vec(), range, entries, &course.jumps);
     (!is_blind(&graph, |t| t.certain, &course.found, !words.is_empty(), factory)).then(|| (graph, course.found.clone()))
 }
 
@@ -164,7 +163,7 @@ pub fn recover_again(
 /// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable.
 pub fn recover(
     input: &Input,
-    insns: &[Insn],
+    insns: Vec<Insn>,
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
@@ -184,7 +183,7 @@ pub fn recover(
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
         for _ in 0..ROUNDS {
-            let graph = Graph::build(insns, range, &current, &jumps);
+            let graph = Graph::build(insns.clone(), range, &current, &jumps);
             let found = tables::find(&graph, range, input, factory, hopeful);
             let new_jumps = known_jumps(&graph, range, &found);
             let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
@@ -203,7 +202,7 @@ pub fn recover(
     }
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
-    let graph = Graph::build(insns, range, &all, &[]);
+    let graph = Graph::build(insns.clone(), range, &all, &[]);
     let mut found = tables::find(&graph, range, input, factory, false);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
@@ -321,13 +320,13 @@ mod tests {
         let insns = decode(&code, 0x1000, &[]).unwrap().insns;
         let mut factory = InstructionInfoFactory::new();
         let bare = Entries::default();
-        let course = recover(&input, &insns, &range, &bare, &[], &mut factory).course.expect("the table has a bound");
+        let course = recover(&input, insns.clone(), &range, &bare, &[], &mut factory).course.expect("the table has a bound");
         let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
         assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
         let shape = |graph: &Graph| graph.blocks.iter().map(|b| (graph.insns[b.insns.start as usize].ip, b.succs.clone(), b.external_entry)).collect::<Vec<_>>();
         let entered = Entries { suspected: vec![0x1005], ..Entries::default() };
         for (entries, words, same) in [(&bare, &words[..0], true), (&bare, &words[..2], true), (&bare, &words[..], false), (&entered, &words[..2], false)] {
-            let whole = recover(&input, &insns, &range, entries, words, &mut factory);
+            let whole = recover(&input, insns.clone(), &range, entries, words, &mut factory);
             let again = recover_again(&course, &insns, &range, entries, words, &mut factory);
             assert_eq!(again.is_some(), same, "{} words", words.len());
             if let Some((graph, found)) = again {

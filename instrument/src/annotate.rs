@@ -1,6 +1,6 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, Rows, leb128, state_key as key};
+use crate::emit::{Emitted, Rows, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use mgz_annotations_schema::{Content, Sidecar, SidecarError};
@@ -53,7 +53,7 @@ impl Strings {
 }
 
 /// The address map's bytes, see [`MapHeader`].
-pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
+pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
     let mut numbers: FastMap<u128, u32> = FastMap::from_iter([(key(&ProbeState::IDLE), 0)]);
     let mut states = vec![ProbeState::IDLE];
     let mut global = |s: &ProbeState| {
@@ -63,20 +63,28 @@ pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
         })
     };
     let translations: Vec<Vec<u32>> = clones.iter().map(|c| c.states.iter().map(&mut global).collect()).collect();
-    let streams: Vec<Vec<u8>> = clones.par_iter().zip(&translations).map(|(c, t)| renumber(&c.stream, t)).collect();
+    let lens: Vec<usize> = clones
+        .par_iter()
+        .zip(&translations)
+        .map(|(c, t)| {
+            let mut len = 0;
+            renumber(&c.stream, t, |_| len += 1);
+            len
+        })
+        .collect();
     let mut functions = Vec::with_capacity(clones.len());
     let mut offset = 0u32;
-    for ((clone, &at), stream) in clones.iter().zip(&placed.clones).zip(&streams) {
+    for ((clone, &at), len) in clones.iter().zip(&placed.clones).zip(&lens) {
         functions.push(MapFunction {
             clone_start: at as u32,
             clone_end: at as u32 + clone.code.len() as u32,
             orig_start: clone.range.start as u32,
             stream: offset,
         });
-        offset += stream.len() as u32;
+        offset += *len as u32;
     }
     let header = MapHeader { functions: functions.len() as u32, states: states.len() as u32, stream_len: offset.into() };
-    let mut out = Vec::with_capacity(16 + 16 * (functions.len() + states.len()) + offset as usize);
+    let mut out = Vec::with_capacity(16 + 16 * (functions.len() + states.len()));
     out.extend_from_slice(&header.functions.to_le_bytes());
     out.extend_from_slice(&header.states.to_le_bytes());
     out.extend_from_slice(&header.stream_len.to_le_bytes());
@@ -88,9 +96,23 @@ pub fn address_map(clones: &[Emitted], placed: &Placed) -> Vec<u8> {
     for s in states {
         out.extend_from_slice(&s.bytes());
     }
-    for s in streams {
-        out.extend_from_slice(&s);
+    let head = out;
+    let len = head.len() + offset as usize;
+    // Room for the marks (16 bytes for 32 instructions of a byte or more each), in memory that nobody has touched yet.
+    let mut out = vec![0; len + offset as usize / 2];
+    out.truncate(len);
+    let (start, mut rest) = out.split_at_mut(head.len());
+    start.copy_from_slice(&head);
+    let mut pieces = Vec::with_capacity(clones.len());
+    for len in lens {
+        let (piece, behind) = rest.split_at_mut(len);
+        pieces.push(piece);
+        rest = behind;
     }
+    pieces.into_par_iter().zip(clones.par_iter().zip(&translations)).for_each(|(piece, (c, t))| {
+        let mut places = piece.iter_mut();
+        renumber(&c.stream, t, |byte| places.by_ref().take(1).for_each(|place| *place = byte));
+    });
     let marks = marks(&out, offset as usize);
     out.extend_from_slice(&marks);
     out
@@ -114,12 +136,11 @@ fn marks(map: &[u8], stream_len: usize) -> Vec<u8> {
     all.concat()
 }
 
-/// A function's stream with the file's state numbers.
-fn renumber(stream: &[u8], numbers: &[u32]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(stream.len());
+/// Tells the bytes of a function's stream, with the file's state numbers.
+fn renumber(stream: &[u8], numbers: &[u32], mut put: impl FnMut(u8)) {
     let mut bytes = stream.iter();
     while let Some(&byte) = bytes.next() {
-        out.push(byte);
+        put(byte);
         if byte == 0 {
             let mut number = 0u32;
             for (i, b) in bytes.by_ref().enumerate() {
@@ -128,10 +149,14 @@ fn renumber(stream: &[u8], numbers: &[u32]) -> Vec<u8> {
                     break;
                 }
             }
-            leb128(&mut out, numbers.get(number as usize).copied().unwrap_or(0).into());
+            let mut value = numbers.get(number as usize).copied().unwrap_or(0);
+            while value >= 0x80 {
+                put(value as u8 | 0x80);
+                value >>= 7;
+            }
+            put(value as u8);
         }
     }
-    out
 }
 
 /// A sidecar in the making: the rows of each clone lie where its emission put them.
@@ -182,7 +207,7 @@ impl Annotations {
 }
 
 /// Rows of all functions.
-pub fn functions(entries: &[Entry], clones: &[Emitted], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
+pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
     let row = |e: &Entry| {
         let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + clones[clone].code.len() as u64));
         Function {
@@ -197,8 +222,9 @@ pub fn functions(entries: &[Entry], clones: &[Emitted], placed: &Placed, strings
     entries.iter().map(row).collect()
 }
 
+#[allow(clippy::vec_box, reason = "as they come")]
 /// The rows of all clones, with the file's numbers and addresses.
-pub fn rows(entries: &[Entry], clones: Vec<Emitted>, placed: &Placed) -> Vec<Rows> {
+pub fn rows(entries: &[Entry], clones: Vec<Box<Emitted>>, placed: &Placed) -> Vec<Rows> {
     /// Numbers of what is before a clone's own.
     #[derive(Clone, Copy, Default)]
     struct Before {
@@ -218,7 +244,7 @@ pub fn rows(entries: &[Entry], clones: Vec<Emitted>, placed: &Placed) -> Vec<Row
         next.sites += clone.rows.sites.len() as u32;
         next.loops += clone.rows.loops.len() as u32;
     }
-    let place = |((clone, before), (&at, &first_record)): ((Emitted, Before), (&u64, &u32))| {
+    let place = |((clone, before), (&at, &first_record)): ((Box<Emitted>, Before), (&u64, &u32))| {
         let mut rows = clone.rows;
         for r in &mut rows.regions {
             r.function = before.function;

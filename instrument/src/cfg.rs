@@ -61,8 +61,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph of `insns`, which lie in `range`.
-    pub fn build(insns: &[Insn], range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
+    /// Builds the graph of `insns`, which lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
+    pub fn build(insns: Vec<Insn>, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
         let mut leader = vec![false; insns.len()];
         let mut external = vec![false; insns.len()];
         let places = Places::of(insns.iter().map(|i| i.ip));
@@ -119,22 +119,24 @@ impl Graph {
         self.blocks.partition_point(|b| b.insns.start as usize <= insn) - 1
     }
 
-    fn cut(&mut self, insns: &[Insn], leader: &[bool], external: &[bool]) {
-        self.insns.reserve(insns.len());
+    fn cut(&mut self, mut insns: Vec<Insn>, leader: &[bool], external: &[bool]) {
+        // Most leaders begin a block, and few blocks begin elsewhere.
+        self.blocks.reserve(leader.iter().filter(|l| **l).count() * 3 / 2);
         let mut open = false;
         let mut expected = 0;
-        for (i, insn) in insns.iter().enumerate() {
+        let mut kept = 0;
+        for i in 0..insns.len() {
+            let insn = &insns[i];
             open &= insn.ip == expected;
             if !open && !leader[i] && is_padding(&insn.inst) {
                 continue;
             }
+            let at = kept as u32;
             if !open || leader[i] {
-                let at = self.insns.len() as u32;
                 self.blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: external[i] });
             }
-            self.insns.push(insn.clone());
             if let Some(block) = self.blocks.last_mut() {
-                block.insns.end = self.insns.len() as u32;
+                block.insns.end = at + 1;
             }
             expected = insn.end();
             open = !ends_flow(&insn.inst) && !insn.is_overlapped() && insn.inst.flow_control() != FlowControl::ConditionalBranch;
@@ -146,11 +148,17 @@ impl Graph {
                     && !leader[i + 1]
                 {
                     // Opened here, filled by the next instruction.
-                    let at = self.insns.len() as u32;
-                    self.blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: false });
+                    let first = at + 1;
+                    self.blocks.push(Block { insns: first..first, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: false });
                 }
             }
+            if kept < i {
+                insns.swap(kept, i);
+            }
+            kept += 1;
         }
+        insns.truncate(kept);
+        self.insns = insns;
     }
 
     fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) {
@@ -239,7 +247,7 @@ mod tests {
 
     fn graph(bytes: &[u8], entries: &Entries) -> Graph {
         let body = decode(bytes, 0x100, &entries.outside).unwrap();
-        Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), entries, &[])
+        Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), entries, &[])
     }
 
     fn shape(g: &Graph) -> Vec<(u64, Vec<u32>)> {

@@ -71,7 +71,7 @@ mod tests {
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();

@@ -63,7 +63,7 @@ impl<'a> Flow<'a> {
             frame.drop_variables();
         }
         let mut flow = Flow {
-            values: Values::default(),
+            values: Values::with_room(graph.insns.len()),
             frame,
             addresses: vec![[NO_VALUE; 2]; graph.insns.len()],
             at_entry: vec![None; loops.all.len()],

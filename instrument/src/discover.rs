@@ -23,18 +23,14 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         scans.extend(more);
         functions.extend(found);
     }
-    let mut order: Vec<usize> = (0..functions.len()).collect();
-    order.sort_by_key(|&i| functions[i].range.start);
-    let mut program = Program { functions: Vec::with_capacity(functions.len()), uses_gs: None };
-    for (n, &i) in order.iter().enumerate() {
-        let mut f = std::mem::replace(&mut functions[i], blank(0..0));
-        f.id = FunctionId(n as u32);
-        f.left = f.left.or(scans[i].left);
-        f.course = scans[i].course.take();
-        program.functions.push(f);
+    for (f, scan) in functions.iter_mut().zip(&mut scans) {
+        f.left = f.left.or(scan.left);
+        f.course = scan.course.take();
     }
+    functions.sort_by_key(|f| f.range.start);
+    functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
+    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min() };
     name(input, &mut program);
-    program.uses_gs = scans.iter().filter_map(|s| s.gs).min();
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
     for (id, target, way) in entered.into_iter().flatten() {
@@ -69,7 +65,7 @@ fn blank(range: Range<u64>) -> FunctionInfo {
 
 /// Functions by unwind entries, then by symbols outside of those. Sorted.
 fn known_functions(input: &Input) -> Vec<FunctionInfo> {
-    let mut functions: Vec<FunctionInfo> = Vec::new();
+    let mut functions: Vec<FunctionInfo> = Vec::with_capacity(input.unwind.len());
     for (i, u) in input.unwind.iter().enumerate() {
         if u.range.is_empty() || !input.exec_ranges.iter().any(|r| r.start <= u.range.start && u.range.end <= r.end) {
             continue;
@@ -80,16 +76,15 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
         functions.push(f);
     }
     functions.sort_by_key(|f| (f.range.start, f.range.end));
-    let mut merged: Vec<FunctionInfo> = Vec::new();
-    for f in functions {
-        match merged.last_mut() {
-            Some(last) if f.range.start < last.range.end => {
-                last.range.end = last.range.end.max(f.range.end);
-                last.left = Some(LeftReason::OverlapsOther);
-            }
-            _ => merged.push(f),
+    functions.dedup_by(|f, last| {
+        let overlaps = f.range.start < last.range.end;
+        if overlaps {
+            last.range.end = last.range.end.max(f.range.end);
+            last.left = Some(LeftReason::OverlapsOther);
         }
-    }
+        overlaps
+    });
+    let mut merged = functions;
     let mut starts: Vec<(u64, u64)> = input.symbols.iter().map(|s| (s.addr, s.size)).collect();
     starts.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
     starts.dedup_by_key(|s| s.0);
@@ -253,7 +248,7 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
         Ok(body) => {
             body.insns.iter().for_each(|i| scan.note(input, &f.range, &i.inst));
             if body.insns.iter().any(is_indirect_jump) {
-                outside_tables(input, f, &body, &mut scan);
+                outside_tables(input, f, body, &mut scan);
             }
         }
         Err(reason) => {
@@ -267,10 +262,10 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
 }
 
 /// Jump table targets in other functions (cold parts).
-fn outside_tables(input: &Input, f: &FunctionInfo, body: &Body, scan: &mut Scan) {
+fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, scan: &mut Scan) {
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
-    let all = recover(input, &body.insns, &f.range, &entries, &[], &mut factory);
+    let all = recover(input, body.insns, &f.range, &entries, &[], &mut factory);
     scan.course = all.course.map(Box::new);
     for table in all.found {
         scan.taken.extend(table.targets.iter().filter(|t| !f.range.contains(t)));

@@ -30,7 +30,7 @@ pub struct Parts<'a> {
     /// Its unwind tables.
     pub unwind: &'a Tables<'a>,
     /// The clones, in order of their originals.
-    pub clones: &'a [Emitted],
+    pub clones: &'a [Box<Emitted>],
     /// Symbol names of the clones.
     pub names: Vec<String>,
     /// `abi::FLAVOUR_*`.
@@ -68,15 +68,17 @@ pub struct Placed {
 
 /// Finds clones of original addresses.
 struct Resolver<'a> {
-    clones: &'a [Emitted],
+    clones: &'a [Box<Emitted>],
     addrs: &'a [u64],
+    /// Where the originals begin.
+    starts: Vec<u64>,
     /// Translated clones: the ways out, by target and whether a call takes it.
     thunks: BTreeMap<(u64, bool), u64>,
 }
 
 impl Resolver<'_> {
     fn clone_of(&self, address: u64) -> Option<u64> {
-        let next = self.clones.partition_point(|c| c.range.start <= address);
+        let next = self.starts.partition_point(|&start| start <= address);
         let i = next.checked_sub(1)?;
         if !self.clones[i].range.contains(&address) {
             return None;
@@ -100,7 +102,7 @@ impl Resolver<'_> {
             let tables = c.tables.iter().flat_map(|t| &t.targets).map(|&t| (t, false));
             branches.chain(tables).filter(|&(target, _)| self.clone_of(target).is_none()).collect::<Vec<_>>()
         };
-        let wanted: BTreeSet<(u64, bool)> = self.clones.par_iter().flat_map_iter(of_clone).collect();
+        let wanted: BTreeSet<(u64, bool)> = self.clones.par_iter().flat_map_iter(|c| of_clone(c)).collect();
         self.thunks = wanted.into_iter().zip((at..).step_by(emit::THUNK_BYTES)).collect();
     }
 }
@@ -122,8 +124,13 @@ struct Segment {
 }
 
 impl Segment {
-    fn align(&mut self, to: usize) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
+    fn align(&mut self, to: u64) -> u64 {
+        let at = self.end().next_multiple_of(to);
+        self.bytes.resize((at - self.vaddr) as usize, 0);
+        at
+    }
+
+    fn end(&self) -> u64 {
         self.vaddr + self.bytes.len() as u64
     }
 
@@ -187,7 +194,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         next += clone.code.len() as u64;
         placed.record_count += clone.rows.records.len() as u32;
     }
-    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, thunks: BTreeMap::new() };
+    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts: parts.clones.iter().map(|c| c.range.start).collect(), thunks: BTreeMap::new() };
     let entry_at = next.next_multiple_of(16);
     if parts.enters_runtime {
         next = entry_at + freestanding::ENTRY_BYTES as u64;
@@ -212,11 +219,18 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let bytes = parts.clones.par_iter().zip(&tables).flat_map_iter(|(clone, places)| clone.tables.iter().zip(places));
     let bytes: Vec<(u64, Vec<u8>)> = bytes.map(|(table, &place)| Ok((place, table_bytes(table, &resolver)?))).collect::<Result<_, Refusal>>()?;
     bytes.iter().for_each(|(place, bytes)| segment.put(*place, bytes));
-    fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at)?;
+    let tables_end = segment.end();
+    let lsda_at = segment.align(4);
+    let mut behind = Segment { vaddr: lsda_at, bytes: Vec::new() };
+    // Much of making the unwind tables is on one core.
+    let (frames, filled) = rayon::join(
+        || unwind(parts, &placed, &resolver, handlers_at, &mut behind),
+        || fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at),
+    );
+    let frames = filled.and(frames)?;
     if parts.enters_runtime {
         segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
     }
-    let tables_end = segment.vaddr + segment.bytes.len() as u64;
     placed.clone_bytes = tables_end - code_at;
 
     let entry = parts.enters_runtime.then_some(entry_at);
@@ -225,8 +239,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
         section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, handlers_at.unwrap_or(code_at), code_end, if handlers_at.is_some() { 16 } else { 64 }),
     ];
-    let lsda_at = segment.align(4);
-    let frames = unwind(parts, &placed, &resolver, handlers_at, &mut segment)?;
+    segment.bytes.extend_from_slice(&behind.bytes);
     sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
     if let Some(f) = frames {
         sections.push(section(".eh_frame", elf::SHT_PROGBITS.0, 0, f.frame.0, f.frame.1, 8));
@@ -241,7 +254,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         sections.push(section(".dynstr", elf::SHT_STRTAB.0, 0, strings_at, strings_at + change.strings.len() as u64, 1));
         additions.overwrite = change.overwrite;
         if let Some(dynamic) = change.dynamic {
-            let at = segment.align(PAGE as usize);
+            let at = segment.align(PAGE);
             additions.writable_from = Some(segment.bytes.len());
             segment.bytes.extend_from_slice(&dynamic);
             additions.dynamic = Some((at, dynamic.len() as u64));

@@ -55,8 +55,7 @@ impl Registers {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
         self.values = std::array::from_fn(|r| {
-            let (leader, delta) = differences.0[r];
-            Known { symbol: first + u32::from(leader), delta }
+            Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }
         });
     }
 
@@ -135,31 +134,37 @@ fn hands_over(inst: &Instruction) -> bool {
 
 /// Per register: the first one with the same symbol, and the difference from that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Differences([(u8, i64); 16]);
+pub struct Differences {
+    leaders: [u8; 16],
+    deltas: [i64; 16],
+}
 
 impl Differences {
     /// No two registers have anything in common.
-    pub const NONE: Differences = {
-        let mut all = [(0, 0); 16];
-        let mut r = 0;
-        while r < 16 {
-            all[r].0 = r as u8;
-            r += 1;
-        }
-        Differences(all)
-    };
+    pub const NONE: Differences = Differences { leaders: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], deltas: [0; 16] };
+    /// Control has not come there yet.
+    const UNKNOWN: Differences = Differences { leaders: [u8::MAX; 16], deltas: [0; 16] };
+
+    fn is_unknown(&self) -> bool {
+        self.leaders[0] == u8::MAX
+    }
 
     /// Whether no two registers have anything in common, which is so at most places.
     fn is_none(&self) -> bool {
-        self.0.iter().enumerate().all(|(r, d)| usize::from(d.0) == r)
+        self.leaders == Differences::NONE.leaders
     }
 
     /// Registers with the same key have the same symbol, and differ as the numbers do.
-    fn of<K: PartialEq>(parts: [(K, i64); 16]) -> Differences {
-        Differences(std::array::from_fn(|r| {
-            let leader = parts[..r].iter().position(|p| p.0 == parts[r].0).unwrap_or(r);
-            (leader as u8, parts[r].1.wrapping_sub(parts[leader].1))
-        }))
+    fn of(keys: [u32; 16], values: [i64; 16]) -> Differences {
+        let mut leaders = Differences::NONE.leaders;
+        // The first of each key comes last. Every comparison is made, since those of one register with all others are a few vector instructions.
+        for first in (0..15u8).rev() {
+            let key = keys[usize::from(first)];
+            for (leader, other) in leaders.iter_mut().zip(&keys).skip(usize::from(first)) {
+                *leader = if *other == key { first } else { *leader };
+            }
+        }
+        Differences { leaders, deltas: std::array::from_fn(|r| values[r].wrapping_sub(values[usize::from(leaders[r])])) }
     }
 
     /// What holds on both ways.
@@ -171,10 +176,16 @@ impl Differences {
             return *other;
         }
         // Where the ways disagree by the same amount, they agree on the difference.
-        Differences::of(std::array::from_fn(|r| {
-            let ((a, here), (b, there)) = (self.0[r], other.0[r]);
-            ((a, b, here.wrapping_sub(there)), here)
-        }))
+        let apart = |r: usize| self.deltas[r].wrapping_sub(other.deltas[r]);
+        let mut met = Differences::NONE;
+        for r in 0..16 {
+            let first = usize::from(self.leaders[r]);
+            let agrees = |&p: &usize| self.leaders[p] == self.leaders[r] && other.leaders[p] == other.leaders[r] && apart(p) == apart(r);
+            if let Some(leader) = (first..r).find(agrees) {
+                (met.leaders[r], met.deltas[r]) = (leader as u8, self.deltas[r].wrapping_sub(self.deltas[leader]));
+            }
+        }
+        met
     }
 
     /// Whether a block leaves no two registers with one symbol (two symbols may be taken for one).
@@ -194,13 +205,17 @@ impl Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
         }
-        Differences::of(std::array::from_fn(|r| match now.values[r] {
-            Known { symbol: symbol @ 1..=16, delta } => {
-                let (leader, start) = self.0[symbol as usize - 1];
-                (u32::from(leader) + 1, start.wrapping_add(delta))
-            }
-            Known { symbol, delta } => (symbol, delta),
-        }))
+        let (mut keys, mut values) = ([0; 16], [0; 16]);
+        for (r, &Known { symbol, delta }) in now.values.iter().enumerate() {
+            (keys[r], values[r]) = match symbol {
+                1..=16 => {
+                    let at = symbol as usize - 1;
+                    (u32::from(self.leaders[at]) + 1, self.deltas[at].wrapping_add(delta))
+                }
+                _ => (symbol, delta),
+            };
+        }
+        Differences::of(keys, values)
     }
 }
 
@@ -211,14 +226,12 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
     if n < 2 {
         return vec![Differences::NONE; n];
     }
-    let ends: Vec<Registers> = graph.blocks.iter().map(|b| through(graph, uses, b, backward)).collect();
-    // None: control has not come there yet.
-    let mut starts: Vec<Option<Differences>> = vec![None; n];
+    let mut starts = vec![Differences::UNKNOWN; n];
     let mut waiting: Vec<u32> = Vec::new();
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {
-            starts[b] = Some(Differences::NONE);
+            starts[b] = Differences::NONE;
             waiting.push(b as u32);
             waits[b] = true;
         }
@@ -226,23 +239,28 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
     while let Some(b) = waiting.pop() {
         let b = b as usize;
         waits[b] = false;
-        let Some(start) = starts[b] else { continue };
-        let end = start.behind(&ends[b]);
-        for t in graph.blocks[b].succs.iter().map(|t| t.0 as usize) {
-            // Nothing is less than nothing.
-            if starts[t].is_some_and(|old| old.is_none()) {
+        // Nothing is less than nothing.
+        let block = &graph.blocks[b];
+        if block.succs.iter().all(|t| starts[t.0 as usize].is_none()) {
+            continue;
+        }
+        // Going through a block once more, which few need, costs less than the memory that it takes to keep what comes out of all.
+        let end = starts[b].behind(&through(graph, uses, block, backward));
+        for t in block.succs.iter().map(|t| t.0 as usize) {
+            if starts[t].is_none() {
                 continue;
             }
-            let new = starts[t].map_or(end, |old| old.meet(&end));
-            if starts[t] != Some(new) {
-                starts[t] = Some(new);
+            let new = if starts[t].is_unknown() { end } else { starts[t].meet(&end) };
+            if starts[t] != new {
+                starts[t] = new;
                 if !std::mem::replace(&mut waits[t], true) {
                     waiting.push(t as u32);
                 }
             }
         }
     }
-    starts.into_iter().map(|s| s.unwrap_or(Differences::NONE)).collect()
+    starts.iter_mut().filter(|s| s.is_unknown()).for_each(|s| *s = Differences::NONE);
+    starts
 }
 
 /// What a block does.
@@ -272,7 +290,7 @@ mod tests {
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let graph = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let graph = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let distance = |d: Differences| {

@@ -118,10 +118,16 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
 pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Result<Rewritten<'a>, Refusal> {
     let elf = Elf::parse(data)?;
     elf.check_instrumentable()?;
-    let unwind = Tables::read(&elf)?;
-    let mut input = analysis_input(&elf, &unwind);
-    input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
-    let program = discover(&input, options);
+    let discovered = || {
+        let unwind = Tables::read(&elf)?;
+        let mut input = analysis_input(&elf, &unwind);
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
+        let program = discover(&input, options);
+        Ok::<_, Refusal>((unwind, input, program))
+    };
+    // What comes first keeps one core busy, so that another can go through the input meanwhile.
+    let (discovered, hash) = rayon::join(discovered, || fnv(elf.data, 0));
+    let (unwind, input, program) = discovered?;
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
@@ -139,8 +145,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     }
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let rewrite_all = || (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
-    let (outcomes, hash): (Vec<Outcome>, u64) = rayon::join(rewrite_all, || fnv(elf.data, 0));
+    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
 
     if input.hook_calls {
         let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
@@ -161,7 +166,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
                 report.cloned(&info.range, implicit);
                 entry.clone = Some(clones.len());
                 symbols.push(if info.name.is_empty() { format!("mgz_{:x}", info.range.start) } else { format!("{}.mgz", info.name) });
-                clones.push(*clone);
+                clones.push(clone);
             }
             Outcome::Left(reason) => {
                 report.left(&reason);
@@ -173,13 +178,16 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
-    finish(&elf, &unwind, options, settings, Gathered { entries, clones, symbols, hash, report })
+    let gathered = Gathered { entries, clones, symbols, hash, report };
+    // Giving back so much memory takes a while.
+    rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
 
 /// All functions' results.
 struct Gathered {
     entries: Vec<Entry>,
-    clones: Vec<Emitted>,
+    #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
+    clones: Vec<Box<Emitted>>,
     symbols: Vec<String>,
     /// Of the input.
     hash: u64,

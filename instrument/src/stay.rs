@@ -369,15 +369,20 @@ impl<'a> Finder<'a> {
 
     /// Strongly connected components of the graph of these blocks (in ascending order), without those that are no cycle.
     fn cycles(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
+        // Each cycle has a way back.
+        let leads_back = |&b: &u32| self.view.blocks[b as usize].succs.iter().any(|s| s.0 <= b);
+        if !blocks.iter().any(leads_back) {
+            return Vec::new();
+        }
         let n = blocks.len();
         let local = |b: BlockId| blocks.binary_search(&b.0).ok();
         let (mut index, mut low, mut on) = (vec![0u32; n], vec![0u32; n], vec![false; n]);
-        let (mut stack, mut found, mut next) = (Vec::new(), Vec::new(), 1);
+        let (mut stack, mut path, mut found, mut next) = (Vec::new(), Vec::new(), Vec::new(), 1);
         for root in 0..n {
             if index[root] != 0 {
                 continue;
             }
-            let mut path = vec![(root, 0usize)];
+            path.push((root, 0usize));
             while let Some(&mut (v, ref mut edge)) = path.last_mut() {
                 if *edge == 0 && index[v] == 0 {
                     (index[v], low[v], on[v]) = (next, next, true);
@@ -516,7 +521,7 @@ mod tests {
     pub(super) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         of(&mut g, &[])
     }
 
@@ -611,7 +616,7 @@ mod tests {
         let stays = |external: bool| {
             let body = decode(&bytes, 0x100, &[]).unwrap();
             let jump = crate::cfg::KnownJump { ip: 0x102, targets: vec![0x104], closed: true };
-            let mut g = Graph::build(&body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
+            let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
             let block = g.block_at(0x104).unwrap();
             g.blocks[block.0 as usize].external_entry = external;
             let table = JumpTable { load: InsnId(0), jump: InsnId(1), table: 0x2000, form: TableForm::Absolute8, targets: vec![0x104] };

@@ -3,8 +3,9 @@
 //! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine), and memory that no store in
 //! sight changes keeps its value.
 
-use crate::hash::FastMap;
+use crate::hash::{FastHasher, FastMap};
 use crate::loops::LoopId;
+use std::hash::Hasher;
 
 /// Number of a value: of a sum, or, with [`ATOM`], of the atom that it is.
 pub type Val = u32;
@@ -66,16 +67,16 @@ pub struct Sum {
     terms: [(Atom, i64); TERMS],
 }
 
-impl std::hash::Hash for Sum {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+impl Sum {
+    fn hash(&self) -> u64 {
+        let mut state = FastHasher::default();
         state.write_i64(self.constant);
         for &(atom, factor) in self.terms() {
             state.write_i64(factor.rotate_left(32) ^ i64::from(atom));
         }
+        state.finish()
     }
-}
 
-impl Sum {
     /// An atom.
     fn atom(atom: Atom) -> Sum {
         let mut sum = Sum { constant: 0, count: 1, terms: [(0, 0); TERMS] };
@@ -136,21 +137,53 @@ impl Sum {
 #[derive(Debug, Default)]
 pub struct Values {
     sums: Vec<Sum>,
-    of_sum: FastMap<Sum, Val>,
+    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places: sums are large, and stand in memory once.
+    of_sum: Vec<u32>,
     atoms: Vec<Kind>,
     of_load: FastMap<(u32, Val), Atom>,
 }
 
 impl Values {
+    /// Values of a function of so many instructions.
+    pub fn with_room(insns: usize) -> Values {
+        Values { atoms: Vec::with_capacity(insns + insns / 2), sums: Vec::with_capacity(insns / 2), ..Values::default() }
+    }
+
     /// Number of the sum.
     pub fn intern(&mut self, sum: Sum) -> Val {
         if let ([(atom, 1)], 0) = (sum.terms(), sum.constant) {
             return self.of_atom(*atom);
         }
-        *self.of_sum.entry(sum).or_insert_with(|| {
-            self.sums.push(sum);
-            self.sums.len() as Val - 1
-        })
+        if 2 * self.sums.len() >= self.of_sum.len() {
+            self.widen();
+        }
+        let mut at = self.place(&sum);
+        while let Some(number) = self.of_sum[at].checked_sub(1) {
+            if self.sums[number as usize] == sum {
+                return number;
+            }
+            at = (at + 1) & (self.of_sum.len() - 1);
+        }
+        self.sums.push(sum);
+        self.of_sum[at] = self.sums.len() as u32;
+        self.sums.len() as Val - 1
+    }
+
+    /// Where the search for a sum's number begins.
+    fn place(&self, sum: &Sum) -> usize {
+        sum.hash() as usize & (self.of_sum.len() - 1)
+    }
+
+    /// Makes room in the table, which is at most half full.
+    fn widen(&mut self) {
+        self.of_sum = vec![0; (2 * self.of_sum.len()).max(64)];
+        for (sum, number) in self.sums.iter().zip(1..) {
+            let mut at = self.place(sum);
+            while self.of_sum[at] != 0 {
+                at = (at + 1) & (self.of_sum.len() - 1);
+            }
+            self.of_sum[at] = number;
+        }
     }
 
     /// A value's sum.

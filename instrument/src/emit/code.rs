@@ -52,7 +52,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         slots: 0,
         holds: Vec::new(),
         moved: false,
-        record_at: Vec::new(),
+        record_at: Vec::with_capacity(function.regions.iter().map(|r| r.records.len()).sum()),
         ptwrite_at: Vec::new(),
         copy_at: Vec::with_capacity(function.insns.len()),
     };
@@ -501,9 +501,8 @@ impl<'a> Emitter<'a> {
     pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
-            let mut kept: Vec<[u8; 2]> = s.saved.iter().copied().filter(|p| p[0] != register.0 && p[0] != NO_REG).collect();
-            kept.resize(s.saved.len(), [NO_REG, NO_REG]);
-            s.saved.copy_from_slice(&kept);
+            let mut others = s.saved.into_iter().filter(|p| p[0] != register.0 && p[0] != NO_REG);
+            s.saved = std::array::from_fn(|_| others.next().unwrap_or([NO_REG; 2]));
         });
     }
 

@@ -36,6 +36,13 @@ impl Marks {
 
     /// Offset in the clone at which control enters the instruction at this offset in the original.
     pub fn entry(&self, original: u32) -> Option<u32> {
+        // Nearly all calls lead to where functions begin.
+        if original == 0 {
+            return match &self.offsets {
+                Offsets::Short(marks) => marks.first().filter(|m| m[0] == 0).map(|m| m[1].into()),
+                Offsets::Long(marks) => marks.first().filter(|m| m[0] == 0).map(|m| m[1]),
+            };
+        }
         match &self.offsets {
             Offsets::Short(marks) => marks.binary_search_by_key(&original, |m| m[0].into()).ok().map(|n| marks[n][1].into()),
             Offsets::Long(marks) => marks.binary_search_by_key(&original, |m| m[0]).ok().map(|n| marks[n][1]),

@@ -88,7 +88,7 @@ fn size(flex: Flex, long: bool, start: u32) -> u32 {
 impl Buffer {
     /// A buffer for a function with `labels` labels.
     pub fn new(labels: usize) -> Buffer {
-        Buffer { labels: vec![Pos::default(); labels], ..Buffer::default() }
+        Buffer { bytes: Vec::with_capacity(8 * labels), labels: vec![Pos::default(); labels], ..Buffer::default() }
     }
 
     /// The current place.

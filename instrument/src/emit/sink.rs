@@ -62,8 +62,8 @@ impl Sink {
     pub fn new(labels: usize) -> Sink {
         Sink {
             buffer: Buffer::new(labels),
-            events: Vec::with_capacity(labels * 2),
-            fixups: Vec::new(),
+            events: Vec::with_capacity(labels * 4),
+            fixups: Vec::with_capacity(labels / 2),
             numbers: FastMap::from_iter([(key(&ProbeState::IDLE), 0)]),
             states: vec![ProbeState::IDLE],
             current: ProbeState::IDLE,

@@ -246,7 +246,7 @@ impl<'a> Search<'a> {
         certain.extend(entries.pads.iter().map(|p| p.1));
         let body = decode(bytes, info.range.start, &certain).ok()?;
         let mut factory = InstructionInfoFactory::new();
-        let graph = recover(self.input, &body.insns, &info.range, &entries, &info.words, &mut factory).graph;
+        let graph = recover(self.input, body.insns, &info.range, &entries, &info.words, &mut factory).graph;
         (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
     }
 
