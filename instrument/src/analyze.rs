@@ -340,7 +340,7 @@ mod tests {
     fn a_call_for_the_return_address_is_seen() {
         let insn = |bytes: &[u8]| {
             let inst = Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode();
-            Insn { ip: 0x1010, len: inst.len() as u8, inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+            Insn { ip: 0x1010, len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
         };
         let range = 0x1000..0x1020;
         assert!(calls_itself_inside(&insn(&[0xe8, 0, 0, 0, 0]), &range), "call to the next instruction");

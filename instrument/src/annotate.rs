@@ -110,8 +110,11 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
         rest = behind;
     }
     pieces.into_par_iter().zip(clones.par_iter().zip(&translations)).for_each(|(piece, (c, t))| {
-        let mut places = piece.iter_mut();
-        renumber(&c.stream, t, |byte| places.by_ref().take(1).for_each(|place| *place = byte));
+        let mut at = 0;
+        renumber(&c.stream, t, |byte| {
+            piece[at] = byte;
+            at += 1;
+        });
     });
     let marks = marks(&out, offset as usize);
     out.extend_from_slice(&marks);

@@ -92,7 +92,7 @@ impl Graph {
     fn find_roots(&mut self, range: &Range<u64>, entries: &Entries) {
         let unresolved = (0..self.blocks.len()).any(|b| {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
-            last.inst.flow_control() == FlowControl::IndirectBranch && self.exits[b].leaves
+            last.flow == FlowControl::IndirectBranch && self.exits[b].leaves
         });
         self.roots = self.blocks.iter().map(|b| b.external_entry && b.preds.is_empty()).collect();
         let suspected = if unresolved { &entries.suspected[..] } else { &[] };
@@ -139,9 +139,9 @@ impl Graph {
                 block.insns.end = at + 1;
             }
             expected = insn.end();
-            open = !ends_flow(&insn.inst) && !insn.is_overlapped() && insn.inst.flow_control() != FlowControl::ConditionalBranch;
+            open = !ends_flow(&insn.inst) && !insn.is_overlapped() && insn.flow != FlowControl::ConditionalBranch;
             // After a conditional branch a new block starts, padding or not.
-            if insn.inst.flow_control() == FlowControl::ConditionalBranch {
+            if insn.flow == FlowControl::ConditionalBranch {
                 open = true;
                 if let Some(next) = insns.get(i + 1)
                     && next.ip == expected
@@ -168,7 +168,7 @@ impl Graph {
             let (end, follows) = (last.next(), !ends_flow(&last.inst));
             let mut succs = BlockIds::new();
             let mut exit = Exit::default();
-            match last.inst.flow_control() {
+            match last.flow {
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                     match jump_target(&last.inst).and_then(|t| self.block_at(t)) {
                         Some(to) => succs.push(to),

@@ -28,7 +28,7 @@ pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
     let n = graph.blocks.len();
     let through = |graph: &Graph, b: usize, mut fresh: u16| {
         for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
-            fresh = step(fresh, graph.insns[i].inst.flow_control(), &uses[i]);
+            fresh = step(fresh, graph.insns[i].flow, &uses[i]);
         }
         fresh
     };
@@ -54,7 +54,7 @@ pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
             let u = &uses[i];
             let insn = &mut graph.insns[i];
             insn.own = RegSet(insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0 & !fresh);
-            fresh = step(fresh, insn.inst.flow_control(), u);
+            fresh = step(fresh, insn.flow, u);
         }
     }
 }

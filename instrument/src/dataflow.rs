@@ -165,7 +165,7 @@ impl<'a> Flow<'a> {
         let latches = header_of.map_or(&[][..], |l| &self.loops.all[l as usize].latches[..]);
         let is_entry = b == 0;
         let mut state: Vec<Val> = Vec::new();
-        let mut first = true;
+        let (mut first, mut met) = (true, false);
         let mut lost = graph.roots[b as usize] && !is_entry;
         for p in &graph.blocks[b as usize].preds {
             let done = last(p.0);
@@ -178,10 +178,9 @@ impl<'a> Flow<'a> {
                         first = false;
                     }
                     Some(from) => {
+                        met = true;
                         for (mine, &theirs) in state.iter_mut().zip(&*from) {
-                            if *mine != theirs {
-                                *mine = NO_VALUE;
-                            }
+                            *mine = if *mine == theirs { theirs } else { NO_VALUE };
                         }
                     }
                 }
@@ -193,11 +192,14 @@ impl<'a> Flow<'a> {
         if first || lost {
             state = vec![NO_VALUE; n];
         }
-        for (v, mine) in state.iter_mut().enumerate() {
-            if is_entry && (first || lost) {
-                *mine = self.values.atom(Kind::Entry(v as u32));
-            } else if *mine == NO_VALUE || is_entry {
-                *mine = self.values.opaque(b);
+        // What a single block leaves has values.
+        if first || lost || met || is_entry {
+            for (v, mine) in state.iter_mut().enumerate() {
+                if is_entry && (first || lost) {
+                    *mine = self.values.atom(Kind::Entry(v as u32));
+                } else if *mine == NO_VALUE || is_entry {
+                    *mine = self.values.opaque(b);
+                }
             }
         }
         if let Some(l) = header_of {

@@ -135,7 +135,7 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
 }
 
 fn make(inst: Instruction) -> Insn {
-    Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+    Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
 }
 
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.

@@ -67,10 +67,15 @@ impl Stack {
     }
 
     /// After the instruction.
+    #[inline]
     pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
-        if !u.clobber.contains(RSP) && !u.clobber.contains(RBP) {
-            return;
+        if u.clobber.contains(RSP) || u.clobber.contains(RBP) {
+            self.step(insn, u);
         }
+    }
+
+    /// After an instruction that writes one of both registers.
+    fn step(&mut self, insn: &Insn, u: &RegUse) {
         let inst = &insn.inst;
         let target = if inst.op0_kind() == OpKind::Register { gpr64(inst.op0_register()) } else { None };
         let before = *self;

@@ -4,7 +4,7 @@
 //! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
 //! semantics beyond what is written here.
 
-use iced_x86::Instruction;
+use iced_x86::{FlowControl, Instruction};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -65,6 +65,8 @@ pub struct Insn {
     /// Bytes up to where the next instruction may begin. The encoding is longer than that (and another instruction begins inside
     /// of it) where a branch goes behind the first prefixes: see [`Insn::is_overlapped`].
     pub len: u8,
+    /// The decoded form's flow control, which is asked for at every turn.
+    pub flow: FlowControl,
     /// Decoded form (its own IP is `ip`).
     pub inst: Instruction,
     /// Registers that a probe standing right before this instruction may overwrite: their values are

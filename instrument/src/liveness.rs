@@ -36,7 +36,7 @@ pub struct Liveness {
 
 /// What the instruction reads for the purpose of liveness.
 fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
-    match insn.inst.flow_control() {
+    match insn.flow {
         FlowControl::Call | FlowControl::IndirectCall => {
             if through_linkage(input, insn) { ALL.without(R11) } else { ALL }
         }
@@ -47,7 +47,7 @@ fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
 }
 
 fn through_linkage(input: &Input, insn: &Insn) -> bool {
-    match insn.inst.flow_control() {
+    match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
         _ => insn.inst.is_ip_rel_memory_operand() && input.is_got(insn.inst.ip_rel_memory_address()),
     }
@@ -112,7 +112,7 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
         let (mut read, mut kill) = (0u16, 0u16);
         for i in (block.insns.start as usize..block.insns.end as usize).rev() {
-            let call = matches!(graph.insns[i].inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            let call = matches!(graph.insns[i].flow, FlowControl::Call | FlowControl::IndirectCall);
             let (r, k) = if call { (uses[i].read.0, CALLER_SAVED.0) } else { (uses[i].read.0, uses[i].kill.0) };
             read = read & !k | r;
             kill |= k;

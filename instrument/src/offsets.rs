@@ -156,14 +156,14 @@ impl Differences {
 
     /// Registers with the same key have the same symbol, and differ as the numbers do.
     fn of(keys: [u32; 16], values: [i64; 16]) -> Differences {
-        let mut leaders = Differences::NONE.leaders;
-        // The first of each key comes last. Every comparison is made, since those of one register with all others are a few vector instructions.
-        for first in (0..15u8).rev() {
-            let key = keys[usize::from(first)];
-            for (leader, other) in leaders.iter_mut().zip(&keys).skip(usize::from(first)) {
-                *leader = if *other == key { first } else { *leader };
+        let mut leaders = [0u32; 16];
+        // The first of each key comes last. All comparisons are made, since those of one register with the others are a few vector instructions.
+        for (first, key) in keys.iter().enumerate().rev() {
+            for (leader, other) in leaders.iter_mut().zip(&keys) {
+                *leader = if other == key { first as u32 } else { *leader };
             }
         }
+        let leaders = leaders.map(|l| l as u8);
         Differences { leaders, deltas: std::array::from_fn(|r| values[r].wrapping_sub(values[usize::from(leaders[r])])) }
     }
 

@@ -240,7 +240,7 @@ pub fn find(view: &View) -> Stays {
 fn allowed(view: &View, block: &Block) -> bool {
     view.insns[block.insns.start as usize..block.insns.end as usize].iter().all(|insn| {
         let flow = matches!(
-            insn.inst.flow_control(),
+            insn.flow,
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
         );
         (flow || is_call(&insn.inst)) && !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
@@ -423,12 +423,12 @@ impl<'a> Finder<'a> {
         let Some(next) = self.view.blocks.get(b + 1) else { return false };
         let last = self.view.last(b);
         let stops =
-            matches!(last.inst.flow_control(), FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
         !stops && last.next() == self.view.insns[next.insns.start as usize].ip
     }
 
     fn is_indirect(&self, piece: usize) -> bool {
-        self.view.last(piece).inst.flow_control() == FlowControl::IndirectBranch
+        self.view.last(piece).flow == FlowControl::IndirectBranch
     }
 
     /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.

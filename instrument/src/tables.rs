@@ -64,7 +64,7 @@ impl Found {
 
 /// Whether `inst` is an indirect near jump.
 pub fn is_indirect_jump(insn: &Insn) -> bool {
-    insn.inst.flow_control() == FlowControl::IndirectBranch
+    insn.flow == FlowControl::IndirectBranch
 }
 
 /// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the graph is are left out. A loop around a switch is
@@ -142,7 +142,7 @@ impl Constants {
 
 /// Whether the instruction calls a function that does not return.
 fn ends_there(input: &Input, insn: &Insn) -> bool {
-    match insn.inst.flow_control() {
+    match insn.flow {
         FlowControl::Call => crate::disasm::direct_target(&insn.inst).is_some_and(|t| input.no_return.contains(&t)),
         FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => input.no_return.contains(&insn.inst.ip_rel_memory_address()),
         _ => false,
@@ -292,7 +292,7 @@ impl Search<'_> {
 fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
     let insn = &graph.insns[last];
     let Some(compared) = machine.compared else { return };
-    if insn.inst.flow_control() != FlowControl::ConditionalBranch {
+    if insn.flow != FlowControl::ConditionalBranch {
         return;
     }
     let to = graph.insns[graph.blocks[next].insns.start as usize].ip;

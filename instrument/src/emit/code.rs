@@ -192,7 +192,7 @@ impl<'a> Emitter<'a> {
     fn leave_to(&mut self, index: usize) {
         let insn = &self.function.insns[index];
         let falls = !matches!(
-            insn.inst.flow_control(),
+            insn.flow,
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
         );
         if falls {
@@ -206,7 +206,7 @@ impl<'a> Emitter<'a> {
     /// the clone has.
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize).checked_sub(1).map(|i| &self.function.insns[i]);
-        self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall))
+        self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.flow, FlowControl::Call | FlowControl::IndirectCall))
     }
 
     fn instruction(&mut self, id: InsnId) -> Result<(), EmitError> {
@@ -379,7 +379,14 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits the records that stand at this instruction.
+    #[inline]
     fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
+        // Most instructions have none.
+        let next = self.function.regions.get(self.region).and_then(|region| region.records.get(self.record));
+        if next.is_some_and(|next| next.at != id || next.after != after) { Ok(()) } else { self.records_at(id, after) }
+    }
+
+    fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         loop {
             let Some(region) = function.regions.get(self.region) else { return Ok(()) };

@@ -176,7 +176,7 @@ impl Planner<'_> {
         let mut left = set;
         for (insn, uses) in self.function.insns.iter().zip(&self.function.uses).skip(from).take(FAR) {
             let next = left.0 & !uses.clobber.0;
-            if next == 0 || matches!(insn.inst.flow_control(), FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Call | FlowControl::IndirectCall) {
+            if next == 0 || matches!(insn.flow, FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Call | FlowControl::IndirectCall) {
                 break;
             }
             left.0 = next;

@@ -26,7 +26,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         while decoder.can_decode() {
             let inst = decoder.decode();
             assert!(!inst.is_invalid());
-            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, inst, dead, own: RegSet::EMPTY });
+            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead, own: RegSet::EMPTY });
         }
         at += block.len() as u64;
         list.push(Block { insns: first..insns.len() as u32, succs: Default::default(), preds: Default::default(), external_entry: false });

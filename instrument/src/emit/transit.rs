@@ -102,7 +102,7 @@ impl Emitter<'_> {
 
     /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
     pub(super) fn ends_keeping(&self, insn: &Insn) -> bool {
-        let stays = match insn.inst.flow_control() {
+        let stays = match insn.flow {
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
             FlowControl::IndirectBranch => self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
             _ => false,
@@ -148,7 +148,7 @@ impl Emitter<'_> {
 
     /// Gives a borrowed register back before an instruction that leaves the function or the stay.
     pub(super) fn leave_stay(&mut self, insn: &Insn) {
-        let leaves = match insn.inst.flow_control() {
+        let leaves = match insn.flow {
             FlowControl::Return => true,
             FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
             FlowControl::IndirectBranch => self.stays.leaves(self.piece) || !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),

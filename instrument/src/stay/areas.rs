@@ -135,7 +135,7 @@ impl Finder<'_> {
 
     /// Whether a stay ends before the last instruction of a piece.
     fn parts(&self, piece: usize) -> bool {
-        self.view.calls(piece) || matches!(self.view.last(piece).inst.flow_control(), FlowControl::Return | FlowControl::IndirectBranch)
+        self.view.calls(piece) || matches!(self.view.last(piece).flow, FlowControl::Return | FlowControl::IndirectBranch)
     }
 }
 

@@ -34,7 +34,7 @@ impl Finder<'_> {
     fn can_be_entered(&self, head: usize, stays: &Stays) -> bool {
         let falling = head > 0 && self.falls(head - 1);
         if self.external[head] {
-            let from_table = self.view.blocks[head].preds.iter().any(|p| self.view.last(p.0 as usize).inst.flow_control() == FlowControl::IndirectBranch);
+            let from_table = self.view.blocks[head].preds.iter().any(|p| self.view.last(p.0 as usize).flow == FlowControl::IndirectBranch);
             return !(from_table || falling && stays.of_block[head - 1].is_some());
         }
         self.view.blocks[head].preds.iter().all(|p| {
