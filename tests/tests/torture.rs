@@ -22,6 +22,9 @@ const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
     ("forks", "static", "pt", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
     ("waits", "static", "pt", "the C library, which is in the file, has code for signals that is not followed"),
     ("panics", "static", "pt", "a table in Rust's standard library has the address of the C library's function that installs any handler"),
+    ("overflow", "clang", "pt", "its action is a copy that memcpy has made"),
+    ("signals", "gcc-Os", "pt", "the signal is in a register over a call"),
+    ("objects", "clang-Os-static", "pt", "the C library has a system call whose number is not followed"),
     ("signals", "musl static", "pt", "musl's siglongjmp, which is in the file, is not understood as one that leaves the context alone"),
 ];
 
