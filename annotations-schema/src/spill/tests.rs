@@ -1,3 +1,4 @@
+use super::read::{decode, find_segments};
 use super::*;
 use proptest::prelude::*;
 

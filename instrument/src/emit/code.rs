@@ -1,17 +1,17 @@
 //! The walk over a function's instructions.
 
 use super::asm::{self, Mem};
-use super::probe::{self, Hold};
+use super::probe::Hold;
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
 use crate::disasm::Places;
 use crate::regs::registers;
-use crate::ir::{Function, Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
+use crate::ir::{Function, Gpr, Insn, InsnId};
 use crate::operands::own_destination;
-use crate::stay::{Stays, cheapest};
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, ProbeState, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, STATE_PASSED};
+use crate::stay::Stays;
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, ProbeState, STATE_PASSED};
 use mgz_annotations_schema::sidecar::PtWrite;
 
 /// `mov reg, mem`.
@@ -19,9 +19,9 @@ pub(super) const MOV_LOAD: u8 = 0x8b;
 /// `mov mem, reg`.
 pub(super) const MOV_STORE: u8 = 0x89;
 /// Spill place of a hold's cursor register.
-const PLACE_CURSOR: u8 = 0;
+pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
-const PLACE_ADDRESS: u8 = 1;
+pub(super) const PLACE_ADDRESS: u8 = 1;
 
 /// Re-emits a function. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
 /// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
@@ -62,15 +62,15 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
 
 pub(super) struct Emitter<'a> {
     pub(super) function: &'a Function,
-    bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// Instructions by their addresses.
-    places: Places,
-    pt: bool,
+    pub(super) places: Places,
+    pub(super) pt: bool,
     pub(super) fixed: bool,
-    translated: bool,
+    pub(super) translated: bool,
     pub(super) sink: Sink,
     /// iced's scratch space.
-    factory: InstructionInfoFactory,
+    pub(super) factory: InstructionInfoFactory,
     /// First instructions of the pieces, see [`crate::stay::pieces`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
@@ -87,21 +87,21 @@ pub(super) struct Emitter<'a> {
     /// Per piece: where what belongs to it begins.
     pub(super) starts: Vec<super::relax::Pos>,
     /// Next region, and next record inside it.
-    region: usize,
-    record: usize,
+    pub(super) region: usize,
+    pub(super) record: usize,
     /// Records of earlier regions.
-    records_before: u32,
+    pub(super) records_before: u32,
     /// Slots of the current region written so far.
-    slots: u32,
-    holds: Vec<Hold>,
+    pub(super) slots: u32,
+    pub(super) holds: Vec<Hold>,
     /// The load at hand reads through the register that holds its address.
-    moved: bool,
+    pub(super) moved: bool,
     /// Per record: where its id is stored, or its first `ptwrite`.
-    record_at: Vec<super::relax::Pos>,
+    pub(super) record_at: Vec<super::relax::Pos>,
     /// Place, local record number, part.
-    ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
+    pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
     /// Per instruction: where its copy starts, behind the probes.
-    copy_at: Vec<super::relax::Pos>,
+    pub(super) copy_at: Vec<super::relax::Pos>,
 }
 
 impl<'a> Emitter<'a> {
@@ -375,284 +375,6 @@ impl<'a> Emitter<'a> {
             out.extend_from_slice(tail);
             end - 4
         });
-        Ok(())
-    }
-
-    /// Emits the records that stand at this instruction.
-    #[inline]
-    fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
-        // Most instructions have none.
-        let next = self.function.regions.get(self.region).and_then(|region| region.records.get(self.record));
-        if next.is_some_and(|next| next.at != id || next.after != after) { Ok(()) } else { self.records_at(id, after) }
-    }
-
-    fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
-        let function = self.function;
-        loop {
-            let Some(region) = function.regions.get(self.region) else { return Ok(()) };
-            let Some(record) = region.records.get(self.record) else {
-                self.next_region(region);
-                continue;
-            };
-            if record.at != id || record.after != after {
-                return Ok(());
-            }
-            if self.pt { self.pt_record(record)? } else { self.soft_record(region, record)? }
-            self.record += 1;
-            if self.record == region.records.len() {
-                self.next_region(region);
-            }
-        }
-    }
-
-    fn next_region(&mut self, region: &RegionPlan) {
-        self.records_before += region.records.len() as u32;
-        self.region += 1;
-        self.record = 0;
-        self.slots = 0;
-        self.holds.clear();
-    }
-
-    /// Local number of the record at hand.
-    fn number(&self) -> u32 {
-        self.records_before + self.record as u32
-    }
-
-    fn pt_record(&mut self, record: &RecordPlan) -> Result<(), EmitError> {
-        let insn = self.function.insn(record.at);
-        if record.slots != 1 {
-            return Err(EmitError::Record);
-        }
-        let source = match record.payload {
-            Payload::Reg(r) => Some(r),
-            Payload::Nothing => None,
-            Payload::Address => Some(self.pt_address(insn, record.after)?),
-            Payload::Gather => return Err(EmitError::Record),
-        };
-        let at = self.sink.buffer.pos();
-        self.record_at.push(at);
-        self.ptwrite_at.push((at, self.number(), 0));
-        self.sink.inserted(|out| match source {
-            Some(r) => asm::ptwrite(out, r),
-            None => asm::ptwrite_any(out),
-        });
-        Ok(())
-    }
-
-    /// Puts the operand's address into a dead register, or into the one that the load overwrites.
-    fn pt_address(&mut self, insn: &Insn, after: bool) -> Result<Gpr, EmitError> {
-        let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
-        if after {
-            return Err(EmitError::Record);
-        }
-        let free = RegSet(insn.dead.iter().filter(|&r| r != Gpr(4) && !operand.mem.uses(r)).fold(0, |set, r| set | 1 << r.0));
-        let register = match cheapest(free) {
-            Some(r) => r,
-            None => {
-                let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
-                self.moved = operand.mem.uses(dst);
-                if operand.mem.fs && self.moved {
-                    return Err(EmitError::NoRegister);
-                }
-                dst
-            }
-        };
-        self.address(register, &operand);
-        Ok(register)
-    }
-
-    /// `lea register, operand`, with the fs base added if the operand has that segment (then the register
-    /// must not be part of the operand).
-    fn address(&mut self, register: Gpr, operand: &probe::Operand) {
-        if let Some(target) = operand.target {
-            self.sink.insn(0, Some(FixupKind::Original(target)), |out| asm::lea_rip(out, register));
-            return;
-        }
-        let mem = operand.mem;
-        if !mem.fs {
-            self.sink.inserted(|out| asm::lea64(out, register, &mem));
-            return;
-        }
-        // fs:[0] holds the segment's base.
-        self.sink.inserted(|out| asm::load64(out, register, &Mem { fs: true, ..Mem::default() }));
-        let parts = [mem.base.map(|r| (r, 1)), mem.index];
-        let mut disp = mem.disp;
-        for part in parts.into_iter().flatten() {
-            self.sink.inserted(|out| asm::lea64(out, register, &Mem { index: Some(part), ..Mem::base(register, disp) }));
-            disp = 0;
-        }
-        if parts == [None, None] && disp != 0 {
-            self.sink.inserted(|out| asm::lea64(out, register, &Mem::base(register, disp)));
-        }
-    }
-
-    /// Loads or stores a word of the control page.
-    pub(super) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
-        if self.fixed {
-            // The sum of the next address and the distance to `offset` is the offset itself.
-            self.sink.insn(0, Some(FixupKind::Original(offset.into())), |out| asm::gs_rip(out, wide, opcode, register));
-        } else {
-            self.sink.inserted(|out| asm::mov(out, wide, opcode, register, &Mem::gs(offset)));
-        }
-    }
-
-    pub(super) fn borrow(&mut self, register: Gpr, place: u8) {
-        self.gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(place));
-        self.sink.state(|s| {
-            if let Some(free) = s.saved.iter_mut().find(|p| p[0] == NO_REG) {
-                *free = [register.0, place];
-            }
-        });
-    }
-
-    pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
-        self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
-        self.sink.state(|s| {
-            let mut others = s.saved.into_iter().filter(|p| p[0] != register.0 && p[0] != NO_REG);
-            s.saved = std::array::from_fn(|_| others.next().unwrap_or([NO_REG; 2]));
-        });
-    }
-
-    fn soft_record(&mut self, region: &RegionPlan, record: &RecordPlan) -> Result<(), EmitError> {
-        if self.record == 0 {
-            let slots: usize = region.records.iter().map(|r| usize::from(r.slots)).sum();
-            if slots > MAX_REGION_SLOTS {
-                return Err(EmitError::Record);
-            }
-            self.holds = match self.stays.at(self.here()) {
-                Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }],
-                None => probe::plan(self.function, region, self.kept)?,
-            };
-        }
-        let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
-        let cursor = hold.reg;
-        if self.record == hold.first && !hold.stays {
-            if hold.spilled {
-                self.borrow(cursor, PLACE_CURSOR);
-            }
-            match self.kept.take() {
-                None => self.gs(false, MOV_LOAD, cursor, GS_CURSOR),
-                Some(kept) if kept == cursor => {}
-                Some(kept) => self.sink.inserted(|out| asm::move32(out, cursor, kept)),
-            }
-            self.sink.state(|s| s.base_reg = cursor.0);
-        }
-        let at = self.slots as i32 * SLOT_BYTES as i32;
-        self.payload(record, cursor, at)?;
-        if self.record == hold.last {
-            let last = self.record + 1 == region.records.len();
-            if last {
-                let total = self.slots as i32 * SLOT_BYTES as i32;
-                self.sink.inserted(|out| asm::lea32(out, cursor, &Mem::base(cursor, total)));
-                if !hold.late {
-                    let ahead = self.slots as u8;
-                    self.sink.state(|s| s.base_ahead = ahead);
-                    self.gs(false, MOV_STORE, cursor, GS_CURSOR);
-                }
-            }
-            self.sink.state(|s| {
-                s.base_ahead = 0;
-                if !hold.stays && (hold.spilled || !last) {
-                    s.base_reg = NO_REG;
-                }
-                if last {
-                    s.slots_done = 0;
-                }
-            });
-            if last && !hold.stays && !hold.spilled {
-                self.kept = Some(cursor);
-            }
-            if hold.spilled {
-                self.give_back(cursor, PLACE_CURSOR);
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes one record's slots at `cursor + at`.
-    fn payload(&mut self, record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
-        let function = self.function;
-        let insn = function.insn(record.at);
-        let slot = Mem::base(cursor, at + SLOT_PAYLOAD as i32);
-        match record.payload {
-            Payload::Reg(r) if r == cursor => return Err(EmitError::Record),
-            Payload::Reg(r) => self.sink.inserted(|out| asm::store64(out, &slot, r)),
-            Payload::Nothing => {}
-            Payload::Address | Payload::Gather => {
-                if record.after {
-                    return Err(EmitError::Record);
-                }
-                let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
-                let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
-                let (register, borrowed) = probe::second(function, record, cursor, scratch, operand.mem.fs)?;
-                if borrowed {
-                    self.borrow(register, PLACE_ADDRESS);
-                }
-                self.address(register, &operand);
-                self.sink.inserted(|out| asm::store64(out, &slot, register));
-                if record.payload == Payload::Gather {
-                    self.store_id(cursor, at);
-                    self.gather(record, &insn.inst, cursor, at, register)?;
-                }
-                if borrowed {
-                    self.give_back(register, PLACE_ADDRESS);
-                }
-            }
-        }
-        if record.payload != Payload::Gather {
-            if record.slots != 1 {
-                return Err(EmitError::Record);
-            }
-            self.store_id(cursor, at);
-        }
-        Ok(())
-    }
-
-    fn store_id(&mut self, cursor: Gpr, at: i32) {
-        self.record_at.push(self.sink.buffer.pos());
-        let id = FixupKind::RecordId(self.number());
-        self.sink.insn(0, Some(id), |out| asm::store_imm32(out, &Mem::base(cursor, at + SLOT_ID as i32)));
-        self.done(1);
-    }
-
-    /// That many more slots are complete.
-    fn done(&mut self, slots: u32) {
-        self.slots += slots;
-        let all = self.slots as u8;
-        self.sink.state(|s| s.slots_done = all);
-    }
-
-    /// The raw slots of a gather: index vector, then mask.
-    fn gather(&mut self, record: &RecordPlan, inst: &Instruction, cursor: Gpr, at: i32, scratch: Gpr) -> Result<(), EmitError> {
-        let index = inst.memory_index();
-        let mask = match inst.op_mask() {
-            Register::None => inst.op2_register(),
-            k => k,
-        };
-        let mut next = at + SLOT_BYTES as i32;
-        for register in [index, mask] {
-            let place = Mem::base(cursor, next);
-            let number = register.number() as u8;
-            let bytes = match register {
-                r if r.is_xmm() => 16,
-                r if r.is_ymm() => 32,
-                r if r.is_zmm() => 64,
-                r if r.is_k() => {
-                    self.sink.inserted(|out| asm::kmovw(out, scratch, number));
-                    self.sink.inserted(|out| asm::store64(out, &place, scratch));
-                    self.done(1);
-                    next += SLOT_BYTES as i32;
-                    continue;
-                }
-                _ => return Err(EmitError::Record),
-            };
-            self.sink.inserted(|out| asm::store_vector(out, &place, number, bytes));
-            self.done(u32::from(bytes) / SLOT_BYTES as u32);
-            next += i32::from(bytes as i16);
-        }
-        if (next - at) / SLOT_BYTES as i32 != i32::from(record.slots) {
-            return Err(EmitError::Record);
-        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ mod code;
 mod hooks;
 mod places;
 pub mod probe;
+mod records;
 pub mod relax;
 mod rows;
 mod sink;
