@@ -138,7 +138,7 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
-        for word in [0xc000u64, 5] {
+        for word in [0xc000u64, 5, 0xd000] {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
@@ -168,7 +168,7 @@ mod tests {
     fn our_note_is_found_behind_others() {
         for align in [4, 8] {
             let found = note(&elf(align)).unwrap();
-            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count), (5000, 77, 0x9100, 3, 5));
+            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count, found.handlers), (5000, 77, 0x9100, 3, 5, 0xd000));
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }
     }

@@ -21,8 +21,8 @@ const WRITERS: [(&str, usize, i64); 14] = [
 pub struct Follow<'a> {
     /// By call instruction.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
-    /// Whether a call goes to a function of the file that takes a signal and an action as `sigaction` does.
-    pub installs: &'a dyn Fn(&Instruction) -> bool,
+    /// By call to a function of the file: which argument is an action that it only reads, and which are filled with the one before (bit n: argument n).
+    pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
     /// Every possible use of an argument is looked for; else what is certain of the values that it holds.
     pub uses: bool,
 }
@@ -317,13 +317,11 @@ impl Follow<'_> {
                     state.forget_all(self.uses);
                 }
                 let frame = |v: Value| if let Value::Frame(at) = v { Some(at) } else { None };
-                let installs = (self.installs)(inst);
-                // What installs an action does not change it.
-                let changed = (0..6).filter(|&n| !installs || n != 1).filter_map(|n| frame(argument(n)));
+                let (read, saved) = (self.actions)(inst);
+                let changed = (0..6).filter(|&n| read.map(usize::from) != Some(n)).filter_map(|n| frame(argument(n)));
                 changed.for_each(|at| state.hand_out(at));
-                if let Some(at) = frame(argument(2)).filter(|_| installs) {
-                    state.save(at);
-                }
+                let filled = (0..6).filter(|n| saved >> n & 1 == 1).filter_map(|n| frame(argument(n)));
+                filled.for_each(|at| state.save(at));
             }
         }
         // Compilers know which registers a function of the same file leaves alone, and may keep values in them.

@@ -103,6 +103,7 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
         targets.extend(seen.hand_on.installers.keys().chain(seen.hand_on.calls.keys()));
         own.installers.extend(seen.hand_on.installers);
         own.calls.extend(seen.hand_on.calls);
+        seen.hand_on.savers.iter().for_each(|(f, set)| *own.savers.entry(*f).or_default() |= set);
         search.asked.borrow_mut().clear();
     }
 }
@@ -114,11 +115,22 @@ struct Own {
     installers: BTreeMap<u64, (Option<u8>, u8)>,
     /// They make a system call: which argument is its number.
     calls: BTreeMap<u64, u8>,
+    /// They have the action that was in force before written to what they are given: which arguments (bit n: argument n).
+    savers: BTreeMap<u64, u8>,
 }
 
 impl Own {
     fn is_in(&self, other: &Own) -> bool {
-        self.installers.keys().all(|f| other.installers.contains_key(f)) && self.calls.keys().all(|f| other.calls.contains_key(f))
+        let savers = self.savers.iter().all(|(f, set)| set & !other.savers.get(f).copied().unwrap_or(0) == 0);
+        savers && self.installers.keys().all(|f| other.installers.contains_key(f)) && self.calls.keys().all(|f| other.calls.contains_key(f))
+    }
+
+    /// Of a function: the argument that is an action to install, and those that are filled with the one before.
+    fn actions(&self, function: u64) -> (Option<u8>, u8) {
+        let installer = self.installers.get(&function);
+        // What takes signal and action as `sigaction` does has its third argument, too.
+        let third = u8::from(installer.is_some_and(|own| *own == (Some(0), 1))) << 2;
+        (installer.map(|own| own.1), third | self.savers.get(&function).copied().unwrap_or(0))
     }
 }
 
@@ -132,6 +144,8 @@ struct Seen {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
+    /// The first action in a frame that nobody is known to have filled; one who does may turn up yet.
+    unsaved: Option<u64>,
 }
 
 impl Seen {
@@ -146,8 +160,8 @@ impl Seen {
     /// An action that nobody wrote is one that was there before, if such are asked for at all.
     fn unexplained(&self) -> Option<Finding> {
         let explained = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
-        let found = self.restored.iter().find(|r| !explained(r.1));
-        found.map(|r| Finding { at: r.0, why: NOT_FOLLOWED })
+        let found = self.restored.iter().find(|r| !explained(r.1)).map(|r| r.0);
+        self.unsaved.or(found).map(|at| Finding { at, why: NOT_FOLLOWED })
     }
 }
 
@@ -263,8 +277,8 @@ impl<'a> Search<'a> {
             return harmful(graph.insns[i].ip, "the address of sigaction is taken");
         }
         let callee = |inst: &Instruction| self.imports.callee(inst);
-        let installs = |inst: &Instruction| direct_target(inst).and_then(|t| own.installers.get(&t)).is_some_and(|own| *own == (Some(0), 1));
-        let follow = Follow { callee: &callee, installs: &installs, uses: false };
+        let actions = |inst: &Instruction| direct_target(inst).map_or((None, 0), |t| own.actions(t));
+        let follow = Follow { callee: &callee, actions: &actions, uses: false };
         let Some(states) = follow.solve(&graph, 0x3f) else {
             return harmful(start, "its function is too large to be followed");
         };
@@ -316,7 +330,12 @@ impl<'a> Search<'a> {
                     Some(at) => {
                         seen.saved_statics.insert(at);
                     }
-                    None => seen.saved_elsewhere = true,
+                    None => {
+                        seen.saved_elsewhere = true;
+                        if let Value::Param(n) = old {
+                            *seen.hand_on.savers.entry(start).or_default() |= 1 << n;
+                        }
+                    }
                 },
             }
             let of_param = match action {
@@ -333,6 +352,7 @@ impl<'a> Search<'a> {
                     let signal = if let Value::Param(n) = signal { Some(n) } else { None };
                     seen.hand_on.installers.insert(start, (signal, of_param.unwrap_or(1)));
                 }
+                Verdict::Unsaved => seen.unsaved = seen.unsaved.or(Some(insn.ip)),
                 Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
                 Verdict::Harmful(why) => return harmful(insn.ip, why),
             }
@@ -392,7 +412,7 @@ impl<'a> Search<'a> {
         }
         if !state.wrote(at) && !set {
             if matches!(action, Value::Frame(_)) && !state.is_saved(at) {
-                return Verdict::Harmful(NOT_FOLLOWED);
+                return Verdict::Unsaved;
             }
             return Verdict::Restored(action.as_constant());
         }
@@ -423,7 +443,7 @@ impl<'a> Search<'a> {
     fn find_use(&self, function: usize, param: u8, depth: usize) -> bool {
         let Some(graph) = self.graph(function) else { return true };
         let callee = |inst: &Instruction| self.imports.callee(inst);
-        let Some(states) = (Follow { callee: &callee, installs: &|_| false, uses: true }).solve(&graph, 1 << param) else { return true };
+        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << param) else { return true };
         graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, depth)))
     }
 
@@ -490,6 +510,8 @@ enum Verdict {
     /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
     Restored(Option<u64>),
     Harmful(&'static str),
+    /// In the frame, and nobody is known to have filled it with one that was in force before.
+    Unsaved,
 }
 
 /// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction
