@@ -319,7 +319,7 @@ impl Follow<'_> {
                 let frame = |v: Value| if let Value::Frame(at) = v { Some(at) } else { None };
                 let (read, saved) = (self.actions)(inst);
                 let changed = (0..6).filter(|&n| read.map(usize::from) != Some(n)).filter_map(|n| frame(argument(n)));
-                changed.for_each(|at| state.hand_out(at));
+                changed.for_each(|at| state.lend(at));
                 let filled = (0..6).filter(|n| saved >> n & 1 == 1).filter_map(|n| frame(argument(n)));
                 filled.for_each(|at| state.save(at));
             }

@@ -11,8 +11,8 @@
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away;
-//! - the action is one that was in force before: memory in the frame that `sigaction` was given for the old action, and nobody since; or other memory that the function did not write,
-//!   and that (if it is a static) or the like of which (if it is not) `sigaction` is given elsewhere in the file for the old action.
+//! - the action is one that was in force before: memory that the function did not write, nor give to somebody else to write, and that (if it is a static) or the like of which (if
+//!   it is not) `sigaction` is given elsewhere in the file for the old action.
 //!
 //! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
 //! taken to know only their own code: files are judged one by one. A number that is handed to
@@ -144,8 +144,8 @@ struct Seen {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that nobody is known to have filled; one who does may turn up yet.
-    unsaved: Option<u64>,
+    /// The first action in a frame that somebody else may have filled; that it is one who saves may turn up yet.
+    lent: Option<u64>,
 }
 
 impl Seen {
@@ -161,7 +161,7 @@ impl Seen {
     fn unexplained(&self) -> Option<Finding> {
         let explained = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
         let found = self.restored.iter().find(|r| !explained(r.1)).map(|r| r.0);
-        self.unsaved.or(found).map(|at| Finding { at, why: NOT_FOLLOWED })
+        self.lent.or(found).map(|at| Finding { at, why: NOT_FOLLOWED })
     }
 }
 
@@ -352,7 +352,7 @@ impl<'a> Search<'a> {
                     let signal = if let Value::Param(n) = signal { Some(n) } else { None };
                     seen.hand_on.installers.insert(start, (signal, of_param.unwrap_or(1)));
                 }
-                Verdict::Unsaved => seen.unsaved = seen.unsaved.or(Some(insn.ip)),
+                Verdict::Lent => seen.lent = seen.lent.or(Some(insn.ip)),
                 Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
                 Verdict::Harmful(why) => return harmful(insn.ip, why),
             }
@@ -362,7 +362,9 @@ impl<'a> Search<'a> {
 
     /// Whether an instruction writes the address of a function to memory that is not followed.
     fn stores_a_function(&self, inst: &Instruction, state: &State) -> bool {
-        let stored = inst.mnemonic() == Mnemonic::Mov && inst.op0_kind() == OpKind::Memory && inst.memory_size().size() == 8 && place(state.address(inst)).is_none();
+        // (Where the stack pointer is not followed, what is written through it are arguments, and locals of other kinds, nearly always.)
+        let elsewhere = inst.op0_kind() == OpKind::Memory && inst.memory_base() != iced_x86::Register::RSP && place(state.address(inst)).is_none();
+        let stored = inst.mnemonic() == Mnemonic::Mov && elsewhere && inst.memory_size().size() == 8;
         let value = match inst.op1_kind() {
             OpKind::Register => state.register(inst.op1_register()).as_constant(),
             _ => inst.try_immediate(1).ok(),
@@ -411,8 +413,8 @@ impl<'a> Search<'a> {
             return Verdict::Harmless;
         }
         if !state.wrote(at) && !set {
-            if matches!(action, Value::Frame(_)) && !state.is_saved(at) {
-                return Verdict::Unsaved;
+            if matches!(action, Value::Frame(_)) && state.is_lent(at) {
+                return Verdict::Lent;
             }
             return Verdict::Restored(action.as_constant());
         }
@@ -510,8 +512,8 @@ enum Verdict {
     /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
     Restored(Option<u64>),
     Harmful(&'static str),
-    /// In the frame, and nobody is known to have filled it with one that was in force before.
-    Unsaved,
+    /// In the frame, and somebody else may have filled it.
+    Lent,
 }
 
 /// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction

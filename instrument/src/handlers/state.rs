@@ -150,8 +150,8 @@ pub struct State {
     words: BTreeMap<i64, Value>,
     /// Somebody else may know an address in the frame.
     pub escaped: bool,
-    /// Actions in the frame that `sigaction` has filled with the one before, and that nobody has changed since.
-    saved: BTreeSet<i64>,
+    /// Addresses in the frame that callees of which nothing is known were given.
+    lent: BTreeSet<i64>,
 }
 
 /// Size of glibc's `struct sigaction`, bytes.
@@ -170,7 +170,7 @@ impl State {
 
     /// Nothing known.
     pub fn unknown() -> State {
-        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, saved: BTreeSet::new() }
+        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, lent: BTreeSet::new() }
     }
 
     /// Takes in another way to get here; returns whether that changed anything.
@@ -181,7 +181,7 @@ impl State {
         }
         self.zero_vectors &= other.zero_vectors;
         self.escaped |= other.escaped;
-        self.saved.retain(|at| other.saved.contains(at));
+        self.lent.extend(&other.lent);
         for (at, (zero, one)) in &mut self.bytes {
             let (z, o) = other.bytes.get(at).copied().unwrap_or((0, 0));
             (*zero, *one) = (*zero & z, *one & o);
@@ -307,23 +307,21 @@ impl State {
         gone.iter().for_each(|k| {
             self.words.remove(k);
         });
-        // The handler comes first. Who changes other fields alone has kept it.
-        self.saved.retain(|&action| action >= end || action + 8 <= at);
     }
 
     /// An action in the frame is now the one that was in force before.
     pub fn save(&mut self, at: i64) {
-        self.saved.insert(at);
-    }
-
-    /// Whether an action in the frame is one that was in force before.
-    pub fn is_saved(&self, at: i64) -> bool {
-        self.saved.contains(&at)
+        self.lent.retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
     }
 
     /// Somebody of whom nothing is known gets this address in the frame.
-    pub fn hand_out(&mut self, at: i64) {
-        self.saved.retain(|&action| !(action..action + ACTION_BYTES).contains(&at));
+    pub fn lend(&mut self, at: i64) {
+        self.lent.insert(at);
+    }
+
+    /// Whether somebody of whom nothing is known may have written an action in the frame.
+    pub fn is_lent(&self, at: i64) -> bool {
+        self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
