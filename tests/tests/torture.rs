@@ -25,6 +25,7 @@ const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
     ("overflow", "clang", "pt", "its action is a copy that memcpy has made"),
     ("signals", "gcc-Os", "pt", "the signal is in a register over a call"),
     ("objects", "clang-Os-static", "pt", "the C library has a system call whose number is not followed"),
+    ("cancel", "musl static", "pt", "musl's handler for cancellation, which is in the file, looks at where the thread was interrupted"),
     ("signals", "musl static", "pt", "musl's siglongjmp, which is in the file, is not understood as one that leaves the context alone"),
 ];
 
