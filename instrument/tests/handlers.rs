@@ -75,6 +75,9 @@ const CASES: &[(&str, &str, char)] = &[
       int main(void) { struct sigaction a; sigaction(SIGSEGV, 0, &a); copy(&a, &from, sizeof a); sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
     ("an action on the heap, where others are saved", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n__attribute__((noinline)) void save(struct sigaction *p) { sigaction(SIGINT, 0, p); }\n\
       int main(void) { struct sigaction *a = malloc(sizeof *a); save(malloc(sizeof *a)); a->sa_sigaction = h; a->sa_flags = SA_SIGINFO; sigaction(SIGSEGV, a, 0); return 0; }", '+'),
+    ("an action whose address is kept in the frame", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n__attribute__((noinline)) void save(struct sigaction *p) { sigaction(SIGINT, 0, p); }\n\
+      int main(void) { static const int all[] = {8, 4, 11}; struct sigaction a, *volatile p = &a; save(malloc(sizeof a)); memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO;\n\
+      for (int i = 0; i < 3; i++) sigaction(all[i], p, 0); return 0; }", '+'),
     ("a saved action outlasts calls", "void (*volatile work)(void *);\nstatic void h(int s) { sink = s; }\nint main(void) { struct sigaction a, old; char buffer[4000]; memset(&a, 0, sizeof a); a.sa_handler = h;\n\
       sigaction(SIGSEGV, &a, &old); work(buffer); sigaction(SIGSEGV, &old, 0); return 0; }", '-'),
     ("saved actions on the heap", "int main(void) { struct sigaction *a = malloc(sizeof *a); sigaction(SIGSEGV, 0, a); sink = getpid(); sigaction(SIGSEGV, a, 0); return 0; }", '-'),

@@ -286,7 +286,9 @@ impl<'a> Search<'a> {
             let param = |s: &State| s.register(i.inst.memory_base()) == Value::Param(1) && i.inst.memory_displacement64() as i64 == FLAGS;
             s.as_ref().is_some_and(param)
         });
-        let describes = graph.insns.iter().zip(&states).any(|(i, s)| s.as_ref().is_some_and(|s| self.stores_a_function(&i.inst, s)));
+        let stores = |size: usize, is: &dyn Fn(u64) -> bool| graph.insns.iter().zip(&states).any(|(i, s)| s.as_ref().and_then(|s| stored_constant(&i.inst, s, size)).is_some_and(is));
+        let is_function = |at: u64| self.program.function_at(at).is_some_and(|f| self.program.function(f).range.start == at);
+        let describes = stores(8, &is_function) && stores(4, &|flags| flags & SA_SIGINFO != 0);
         let mut factory = InstructionInfoFactory::new();
         let sets_r10 = graph.insns.iter().any(|i| !matches!(i.inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) && reg_use(factory.info(&i.inst)).clobber.contains(Gpr(10)));
         for ((insn, kind), state) in graph.insns.iter().zip(kinds).zip(&states) {
@@ -360,19 +362,6 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether an instruction writes the address of a function to memory that is not followed.
-    fn stores_a_function(&self, inst: &Instruction, state: &State) -> bool {
-        // (Where the stack pointer is not followed, what is written through it are arguments, and locals of other kinds, nearly always.)
-        let elsewhere = inst.op0_kind() == OpKind::Memory && inst.memory_base() != iced_x86::Register::RSP && place(state.address(inst)).is_none();
-        let stored = inst.mnemonic() == Mnemonic::Mov && elsewhere && inst.memory_size().size() == 8;
-        let value = match inst.op1_kind() {
-            OpKind::Register => state.register(inst.op1_register()).as_constant(),
-            _ => inst.try_immediate(1).ok(),
-        };
-        let function = |at| self.program.function_at(at).is_some_and(|f| self.program.function(f).range.start == at);
-        stored && value.is_some_and(|at| at != 0 && function(at))
-    }
-
     fn kind(&self, inst: &Instruction, own: &Own) -> Kind {
         if inst.mnemonic() == Mnemonic::Syscall {
             return Kind::SystemCall;
@@ -396,7 +385,8 @@ impl<'a> Search<'a> {
         if memory || immediate { Kind::Taken } else { Kind::None }
     }
 
-    /// Judges one place by its arguments. `describes`: its function stores addresses of functions in memory that is not followed.
+    /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
+    /// memory that is not followed.
     fn site(&self, state: &State, signal: Value, action: Value, kernel: bool, describes: bool) -> Verdict {
         if action.as_constant() == Some(0) || signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
             return Verdict::Harmless;
@@ -525,6 +515,20 @@ fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
     let plain = state.register(inst.memory_base()) == Value::Param(2) && inst.memory_index() == iced_x86::Register::None;
     let (start, size) = (inst.memory_displacement64(), inst.memory_size().size() as u64);
     reads && plain && size > 0 && SAME.iter().any(|r| r.start <= start && start < r.end && start + size <= r.end)
+}
+
+/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not followed.
+fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
+    let address = state.address(inst);
+    // (Where the stack pointer is not followed, what is written through it are arguments, and locals of other kinds, nearly always.)
+    let elsewhere = matches!(address, Value::Frame(_)) || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
+    if inst.mnemonic() != Mnemonic::Mov || inst.op0_kind() != OpKind::Memory || !elsewhere || inst.memory_size().size() != size {
+        return None;
+    }
+    match inst.op1_kind() {
+        OpKind::Register => state.register(inst.op1_register()).as_constant(),
+        _ => inst.try_immediate(1).ok(),
+    }
 }
 
 /// What an instruction has to do with installing handlers.
