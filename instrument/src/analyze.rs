@@ -76,6 +76,13 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
     live.mark(&mut graph);
     consumed::mark(&mut graph, &uses);
+    if input.shows_faults {
+        // A handler may go on at the instruction again, or behind it.
+        for (insn, uses) in graph.insns.iter_mut().zip(&uses) {
+            insn.dead = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
+        }
+        own.fill(None);
+    }
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);

@@ -69,6 +69,8 @@ pub struct Input<'a> {
     pub imported: std::collections::HashSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
+    /// Handlers look at faults, and are shown the original ([`crate::faults`]).
+    pub shows_faults: bool,
 }
 
 impl Input<'_> {

@@ -10,7 +10,8 @@ use crate::elf::read::Elf;
 use crate::elf::write::{self, Additions, NewSection};
 use crate::elf::{PAGE, Refusal};
 use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
-use crate::freestanding;
+use crate::handlers::{THROUGH, Wrapped};
+use crate::{faults, freestanding};
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
@@ -47,6 +48,8 @@ pub struct Parts<'a> {
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to be put in front.
     pub search_path: Option<String>,
+    /// Through what `sigaction` is called, if [`faults`] is to take its place.
+    pub wrapped: Option<&'a Wrapped>,
 }
 
 /// Addresses that the sidecar needs, and sizes for the report.
@@ -148,6 +151,9 @@ impl Segment {
     }
 }
 
+/// ModRM of `call [rip + distance]`.
+const CALL_THROUGH: u8 = 0x15;
+
 /// `int3`, between clones.
 const FILLER: u8 = 0xcc;
 
@@ -181,6 +187,11 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let handlers_at = parts.enters_runtime.then(|| {
         let at = segment.align(16);
         segment.bytes.extend_from_slice(&HANDLER_CALL);
+        at
+    });
+    let shown_at = parts.wrapped.map(|_| {
+        let at = segment.align(16);
+        segment.bytes.resize(segment.bytes.len() + faults::code_len(), FILLER);
         at
     });
     let code_at = segment.align(64);
@@ -219,13 +230,19 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let bytes = parts.clones.par_iter().zip(&tables).flat_map_iter(|(clone, places)| clone.tables.iter().zip(places));
     let bytes: Vec<(u64, Vec<u8>)> = bytes.map(|(table, &place)| Ok((place, table_bytes(table, &resolver)?))).collect::<Result<_, Refusal>>()?;
     bytes.iter().for_each(|(place, bytes)| segment.put(*place, bytes));
+    let shown_table = parts.wrapped.map(|_| {
+        let table = faults::Table::new(parts.elf, parts.clones, &placed.clones);
+        let at = segment.align(4);
+        segment.bytes.extend_from_slice(&table.bytes());
+        (at, table.groups())
+    });
     let tables_end = segment.end();
     let lsda_at = segment.align(4);
     let mut behind = Segment { vaddr: lsda_at, bytes: Vec::new() };
     // Much of making the unwind tables is on one core.
     let (frames, filled) = rayon::join(
-        || unwind(parts, &placed, &resolver, handlers_at, &mut behind),
-        || fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at),
+        || unwind(parts, &placed, &resolver, handlers_at, shown_at, &mut behind),
+        || fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
     );
     let frames = filled.and(frames)?;
     if parts.enters_runtime {
@@ -233,11 +250,12 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     }
     placed.clone_bytes = tables_end - code_at;
 
+    let text_at = handlers_at.or(shown_at).unwrap_or(code_at);
     let entry = parts.enters_runtime.then_some(entry_at);
     let mut additions = Additions { vaddr, note: (note_at, note_len as u64), entry, ..Additions::default() };
     let mut sections = vec![
         section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
-        section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, handlers_at.unwrap_or(code_at), code_end, if handlers_at.is_some() { 16 } else { 64 }),
+        section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, text_at, code_end, if text_at < code_at { 16 } else { 64 }),
     ];
     segment.bytes.extend_from_slice(&behind.bytes);
     sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
@@ -260,6 +278,21 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
             additions.dynamic = Some((at, dynamic.len() as u64));
             sections.push(section(".dynamic", elf::SHT_DYNAMIC.0, elf::SHF_WRITE.0, at, at + dynamic.len() as u64, 8));
         }
+    }
+    if let (Some(wrapped), Some(code), Some((table, groups))) = (parts.wrapped, shown_at, shown_table) {
+        if additions.writable_from.is_none() {
+            segment.align(PAGE);
+            additions.writable_from = Some(segment.bytes.len());
+        }
+        let memory = segment.align(8);
+        segment.bytes.resize(segment.bytes.len() + faults::MEMORY, 0);
+        sections.push(section(".mgz.handlers", elf::SHT_PROGBITS.0, elf::SHF_WRITE.0, memory, segment.end(), 8));
+        // Any of the words will do: the C library is in each of them, or what looks for it.
+        let slot = wrapped.slots.first().copied().unwrap_or(0);
+        let first = placed.clones.first().copied().unwrap_or(code_at);
+        let places = faults::Places { code, slot, memory, clones: (first, clones_end), table, groups };
+        segment.put(code, &faults::code(&places).ok_or_else(out_of_reach)?);
+        additions.overwrite.extend(redirected(parts.elf, wrapped, code)?);
     }
     for (clone, &at) in parts.clones.iter().zip(&placed.clones) {
         let patch = |&(from, to): &(u64, u32)| Some(Patch { at: u32::try_from(from).ok()?, to: u32::try_from(at + u64::from(to)).ok()? });
@@ -303,6 +336,23 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
 
 fn section(name: &'static str, kind: u32, flags: u64, start: u64, end: u64, align: u64) -> NewSection {
     NewSection { name, kind, flags: flags | elf::SHF_ALLOC.0, addr: start, size: end - start, align }
+}
+
+/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at `shown`: file offsets and bytes.
+fn redirected(elf: &Elf, wrapped: &Wrapped, shown: u64) -> Result<Vec<(u64, Vec<u8>)>, Refusal> {
+    let one = |&(end, is_call): &(u64, bool)| {
+        let offset = elf.file_offset(end - THROUGH).ok_or_else(|| Refusal::failed("a call of sigaction lies outside of the file"))?;
+        Ok((offset, direct(end, is_call, shown).ok_or_else(out_of_reach)?.to_vec()))
+    };
+    wrapped.uses.iter().map(one).collect()
+}
+
+/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in for `sigaction`. A call must end where it did, for its return
+/// address.
+fn direct(end: u64, is_call: bool, shown: u64) -> Option<[u8; THROUGH as usize]> {
+    const NOP: u8 = 0x90;
+    let [a, b, c, d] = i32::try_from(faults::sigaction(shown).wrapping_sub(end) as i64).ok()?.to_le_bytes();
+    Some([NOP, if is_call { 0xe8 } else { 0xe9 }, a, b, c, d])
 }
 
 /// The note as it stands in the file.
@@ -363,7 +413,7 @@ fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Copies all clones to their places, fixups resolved, with filler before each.
-fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], code: &mut [u8], code_at: u64) -> Result<(), Refusal> {
+fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], code: &mut [u8], code_at: u64, shown_at: Option<u64>) -> Result<(), Refusal> {
     let mut pieces: Vec<(usize, &mut [u8], &mut [u8])> = Vec::with_capacity(parts.clones.len());
     let (mut rest, mut rest_at) = (code, code_at);
     for (i, (clone, &at)) in parts.clones.iter().zip(&placed.clones).enumerate() {
@@ -383,6 +433,13 @@ fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<
                 _ => fixup(&f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
             };
             piece[f.at as usize..f.at as usize + 4].copy_from_slice(&value);
+            if let (FixupKind::Original(slot), Some(wrapped), Some(shown)) = (f.kind, parts.wrapped, shown_at)
+                && wrapped.slots.contains(&slot)
+            {
+                // Nothing else refers to the word.
+                let through = &mut piece[f.end as usize - THROUGH as usize..f.end as usize];
+                through.copy_from_slice(&direct(at + u64::from(f.end), through[1] == CALL_THROUGH, shown).ok_or_else(out_of_reach)?);
+            }
         }
         Ok::<(), Refusal>(())
     })
@@ -425,7 +482,7 @@ struct Frames {
 }
 
 /// Writes exception tables and unwind tables.
-fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, shown: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
@@ -484,6 +541,9 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     }
     if let Some(at) = handlers {
         frame.fde(&HANDLERS, at..at + HANDLER_CALL.len() as u64, None, &freestanding::handler_frame())?;
+    }
+    for (code, instructions) in shown.map(faults::unwind).into_iter().flatten() {
+        frame.fde(&faults::UNWIND, code, None, &instructions)?;
     }
     let (bytes, mut entries) = frame.finish();
     entries.retain(|entry| !unseen_code.contains(&entry.0));

@@ -23,6 +23,7 @@ pub mod disasm;
 pub mod discover;
 pub mod elf;
 pub mod emit;
+pub mod faults;
 pub mod files;
 pub mod frame;
 pub mod freestanding;

@@ -14,7 +14,8 @@ use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
-use crate::{freestanding, handlers, lines, names};
+use crate::handlers::Wrapped;
+use crate::{faults, freestanding, handlers, lines, names};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
@@ -84,6 +85,7 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
         hook_calls: false,
+        shows_faults: false,
         entry: elf.entry,
         exec_ranges,
         no_return: Default::default(),
@@ -114,6 +116,18 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
     }
 }
 
+/// The pt flavour: through what handlers that may look at faults are installed, if there are such, so that [`faults`] can show them the original's places.
+fn shown_by(elf: &Elf, input: &Input, program: &Program) -> Result<Option<Wrapped>, Refusal> {
+    let Some(finding) = handlers::inspected_faults(elf, input, program) else { return Ok(None) };
+    let wrapped = handlers::wrapped(elf, input, program).map(Some);
+    wrapped.ok_or_else(|| {
+        Refusal::declined(format!(
+            "it may install a handler for SIGSEGV or the like that looks at where a fault happened ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
+            finding.why, finding.at
+        ))
+    })
+}
+
 /// Rewrites a file.
 pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Result<Rewritten<'a>, Refusal> {
     let elf = Elf::parse(data)?;
@@ -127,7 +141,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
     let (discovered, hash) = rayon::join(discovered, || fnv(elf.data, 0));
-    let (unwind, input, program) = discovered?;
+    let (unwind, mut input, program) = discovered?;
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
@@ -135,14 +149,11 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
-    if options.flavour == FLAVOUR_PT
-        && let Some(finding) = handlers::inspected_faults(&elf, &input, &program)
-    {
-        return Err(Refusal::declined(format!(
-            "it may install a handler for SIGSEGV or the like that looks at where a fault happened ({}; at {:#x}), and with the pt backend nothing shows handlers the original place; use --backend soft",
-            finding.why, finding.at
-        )));
-    }
+    let wrapped = match options.flavour {
+        FLAVOUR_PT => shown_by(&elf, &input, &program)?,
+        _ => None,
+    };
+    input.shows_faults = wrapped.is_some();
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
     let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
@@ -178,7 +189,11 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
-    let gathered = Gathered { entries, clones, symbols, hash, report };
+    if wrapped.is_some() {
+        faults::uncover(&elf, &mut clones);
+        report.shows_faults = true;
+    }
+    let gathered = Gathered { entries, clones, symbols, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -192,10 +207,12 @@ struct Gathered {
     /// Of the input.
     hash: u64,
     report: Report,
+    /// Handlers are shown the original's places of faults by way of these.
+    wrapped: Option<Wrapped>,
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, clones, symbols, hash, mut report } = gathered;
+    let Gathered { entries, clones, symbols, hash, mut report, wrapped } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
@@ -219,6 +236,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         sidecar_id: id,
         sidecar_path: settings.sidecar_path.clone(),
         search_path: settings.search_path.clone(),
+        wrapped: wrapped.as_ref(),
     };
     let (additions, placed) = lay_out(&parts)?;
     let mut strings = Strings::default();

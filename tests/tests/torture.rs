@@ -17,13 +17,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What may be declined, and why. Everything else must be instrumented. Loops, exceptions, threads, switch tables and vector code are never here.
 /// (program, part of the way's name, flavour, reason)
 const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
-    ("faults", "", "pt", "its handlers inspect and change the place of a fault and its registers"),
-    ("rewind", "", "pt", "its handlers inspect and change the place of a fault and its registers"),
+    ("faults", "static", "pt", "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file"),
+    ("rewind", "static", "pt", "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file"),
     ("forks", "static", "pt", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
     ("waits", "static", "pt", "the C library, which is in the file, has code for signals that is not followed"),
     ("panics", "static", "pt", "a table in Rust's standard library has the address of the C library's function that installs any handler"),
-    ("overflow", "clang", "pt", "its action is a copy that memcpy has made"),
-    ("signals", "gcc-Os", "pt", "the signal is in a register over a call"),
+    ("overflow", "static", "pt", "its action is a copy that memcpy has made"),
+    ("signals", "gcc-Os-static", "pt", "the signal is in a register over a call"),
     ("objects", "clang-Os-static", "pt", "the C library has a system call whose number is not followed"),
     ("cancel", "musl static", "pt", "musl's handler for cancellation, which is in the file, looks at where the thread was interrupted"),
     ("signals", "musl static", "pt", "musl's siglongjmp, which is in the file, is not understood as one that leaves the context alone"),

@@ -3,7 +3,7 @@
 //! With the software backend the runtime shows every handler the original instruction and registers. A program of the `pt` flavour runs
 //! without a runtime: its handlers see clones, whose addresses and spare registers differ from the original's. Most handlers do not care. Those that do (they step
 //! over an instruction, repair a base register, look the address up in a table) would be broken, so a file that may install one
-//! is declined.
+//! gets [`crate::faults`], or, where that cannot be, is declined.
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
 //!
@@ -21,6 +21,9 @@
 mod follow;
 pub(crate) mod imports;
 mod state;
+mod wrapped;
+
+pub use wrapped::{THROUGH, Wrapped};
 
 use crate::analyze::recover;
 use crate::cfg::{Entries, Graph};
@@ -68,13 +71,30 @@ pub struct Finding {
 
 /// The first place in a file, if there is one.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+    first(elf, input, program, false)
+}
+
+/// How a file calls the C library's `sigaction`, if [`crate::faults`] can take its place: nothing but calls knows its address, and nothing else
+/// installs handlers that may look at faults.
+pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
+    let wrapped = wrapped::find(elf, input, program)?;
+    first(elf, input, program, true).is_none().then_some(wrapped)
+}
+
+/// The functions that install the handlers they are given.
+fn is_installer(name: &str) -> bool {
+    name == "sigaction" || name == "__sigaction"
+}
+
+/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it is none of them.
+fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
-    let installer = |name: &str| name == "sigaction" || name == "__sigaction";
-    if imports.taken.iter().any(|n| installer(n)) {
+    if imports.taken.iter().any(|n| is_installer(n)) {
         return Some(Finding { at: 0, why: "the address of sigaction is stored in data" });
     }
-    let search = Search { input, program, imports: &imports, asked: RefCell::default() };
-    let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| installer(e.1) || e.1 == "syscall").map(|e| *e.0).collect::<Vec<u64>>();
+    let search = Search { input, program, imports: &imports, wrapped, asked: RefCell::default() };
+    let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
+    let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
     let mut own = Own::default();
     // Functions that hand their arguments on to an installer are installers; each round may find more.
@@ -243,25 +263,32 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     found
 }
 
+/// The blocks of a function, if it is understood.
+fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
+    let info = &program.functions[function];
+    let bytes = input.slice(&info.range)?;
+    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.taken.clone() };
+    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
+    certain.extend(entries.pads.iter().map(|p| p.1));
+    let body = decode(bytes, info.range.start, &certain).ok()?;
+    let mut factory = InstructionInfoFactory::new();
+    let graph = recover(input, body.insns, &info.range, &entries, &info.words, &mut factory).graph;
+    (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
+}
+
 struct Search<'a> {
     input: &'a Input<'a>,
     program: &'a Program,
     imports: &'a Imports,
+    /// Calls of `sigaction` are left out of account.
+    wrapped: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
     asked: RefCell<HashMap<(u64, u8), bool>>,
 }
 
 impl<'a> Search<'a> {
     fn graph(&self, function: usize) -> Option<Graph> {
-        let info = &self.program.functions[function];
-        let bytes = self.input.slice(&info.range)?;
-        let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(self.input, info), suspected: info.taken.clone() };
-        let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
-        certain.extend(entries.pads.iter().map(|p| p.1));
-        let body = decode(bytes, info.range.start, &certain).ok()?;
-        let mut factory = InstructionInfoFactory::new();
-        let graph = recover(self.input, body.insns, &info.range, &entries, &info.words, &mut factory).graph;
-        (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
+        graph(self.input, self.program, function)
     }
 
     /// Judges the installing places in a function.
@@ -366,7 +393,7 @@ impl<'a> Search<'a> {
         if inst.mnemonic() == Mnemonic::Syscall {
             return Kind::SystemCall;
         }
-        let installs = |name: &str| name == "sigaction" || name == "__sigaction";
+        let installs = |name: &str| is_installer(name) && !self.wrapped;
         let jumps = !matches!(inst.flow_control(), FlowControl::Next);
         match self.imports.callee(inst) {
             Some(name) if installs(name) => return Kind::Installer(Some(0), 1),

@@ -1,0 +1,294 @@
+//! Shows handlers of the `pt` flavour the original's place of a fault.
+//!
+//! A program of that flavour runs without a runtime. Where [`crate::handlers`] does not show that no handler looks at where a fault happened, and all
+//! handlers are installed by calls of another file's `sigaction`, these calls go to code in the file itself (`faults/shown.s`), which gives the C library
+//! a thunk for each handler that takes a context. When the kernel calls the thunk for a fault in a clone, the thunk looks the place up in a table
+//! ([`table`]), writes the original's over it (and over `si_addr` if that is the place) and goes on to the handler. Nobody sees thunks: the old action that
+//! `sigaction` gives has the handler.
+//!
+//! When such a handler returns, the program goes on in the original: from the instruction that failed, or from where the handler wishes. So two things
+//! hold in a file with this code:
+//!
+//! - Registers are those of the original, but for dead ones: no probe uses a register that the instruction behind it overwrites and that a handler could want
+//!   ([`Insn::own`](crate::ir::Insn::own)).
+//! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
+//!   the stack ends: under entry jumps they stay, and handlers see the clone's place there.
+//!
+//! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only.
+
+use crate::elf::Elf;
+use crate::emit::Emitted;
+use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4};
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use std::ops::Range;
+
+std::arch::global_asm!(include_str!("faults/shown.s"));
+
+// SAFETY: the symbols are defined by `shown.s`, in a section that nobody writes to.
+unsafe extern "C" {
+    static mgz_faults_code: u8;
+    static mgz_faults_sigaction: u8;
+    static mgz_faults_leaves: u8;
+    static mgz_faults_thunks: u8;
+    static mgz_faults_end: u8;
+}
+
+/// Handlers that a file can install and that are shown the original.
+const HANDLERS: usize = 256;
+/// Bytes of writable memory, zero at first.
+pub const MEMORY: usize = 8 * HANDLERS;
+/// Places in a group of the table.
+const GROUP: usize = 64;
+/// Bytes of a group's head.
+const GROUP_HEAD: usize = 12;
+/// Bytes of an entry jump.
+const JUMP: u64 = 5;
+/// The step that has two bytes behind it. (Others' low half is not 0.)
+const WIDE: u8 = 16;
+/// Ends the steps of a function.
+const END: u8 = 0;
+
+fn offset(of: *const u8) -> usize {
+    of as usize - (&raw const mgz_faults_code) as usize
+}
+
+/// Bytes of the code.
+pub fn code_len() -> usize {
+    offset(&raw const mgz_faults_end)
+}
+
+/// Address of what stands in for `sigaction`, if the code lies at `at`.
+pub fn sigaction(at: u64) -> u64 {
+    at + offset(&raw const mgz_faults_sigaction) as u64
+}
+
+/// What the code refers to: link-time addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// The code itself.
+    pub code: u64,
+    /// Word with the address of the C library's `sigaction`.
+    pub slot: u64,
+    /// [`MEMORY`] bytes.
+    pub memory: u64,
+    /// First clone, and end of the last one.
+    pub clones: (u64, u64),
+    /// The table.
+    pub table: u64,
+    /// Groups in it.
+    pub groups: u32,
+}
+
+/// The code; `None` if something is out of reach.
+pub fn code(places: &Places) -> Option<Vec<u8>> {
+    // SAFETY: both symbols belong to one piece of a read-only section.
+    let bytes = unsafe { std::slice::from_raw_parts(&raw const mgz_faults_code, code_len()) };
+    let mut out = bytes.to_vec();
+    let distance = |to: u64| i32::try_from(to.wrapping_sub(places.code) as i64).ok().map(|d| d as u32);
+    let len = u32::try_from(places.clones.1 - places.clones.0).ok()?;
+    let head = [distance(places.slot)?, distance(places.memory)?, distance(places.clones.0)?, len, distance(places.table)?, places.groups];
+    for (field, value) in out.chunks_exact_mut(4).zip(head) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+    Some(out)
+}
+
+/// The common part of the unwind entries for the code.
+pub const UNWIND: Cie = Cie {
+    augmented: true,
+    signal: false,
+    has_lsda: false,
+    lsda_indirect: false,
+    personality: None,
+    code_align: 1,
+    data_align: -8,
+    return_column: 16,
+    encoding: ENC_PCREL4,
+    lsda_encoding: ENC_OMIT,
+    // The frame begins 8 bytes above rsp, and the return address lies there.
+    instructions: &[0x0c, 7, 8, 0x90, 1],
+};
+
+/// Unwind entries for the code at `at`: what each describes, and its instructions.
+pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
+    const ADVANCE: u8 = 0x40;
+    const ADVANCE1: u8 = 0x02;
+    const DEF_CFA_OFFSET: u8 = 0x0e;
+    const RBX: u8 = 0x80 | 3;
+    const R12: u8 = 0x80 | 12;
+    let (start, leaves, thunks) = (offset(&raw const mgz_faults_sigaction), offset(&raw const mgz_faults_leaves), offset(&raw const mgz_faults_thunks));
+    // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
+    let mut frame = vec![ADVANCE | 5, DEF_CFA_OFFSET, 16, RBX, 2, ADVANCE | 2, DEF_CFA_OFFSET, 24, R12, 3, ADVANCE | 7, DEF_CFA_OFFSET, 0xc0, 1];
+    // add rsp, 168; pop r12; pop rbx: 7, 2 and 1 bytes.
+    frame.extend([ADVANCE1, (leaves + 7 - (start + 14)) as u8, DEF_CFA_OFFSET, 24, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 8]);
+    let range = |from: usize, to: usize| at + from as u64..at + to as u64;
+    [(range(start, thunks), frame), (range(thunks, code_len()), Vec::new())]
+}
+
+/// How an instruction can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Risk {
+    None,
+    /// Where the stack ends.
+    Stack,
+    Any,
+}
+
+fn risk(inst: &Instruction) -> Risk {
+    use Mnemonic::*;
+    let harmless = |o: u32| match inst.op_kind(o) {
+        OpKind::Register => inst.op_register(o).is_gpr(),
+        kind => is_branch(kind) || inst.try_immediate(o).is_ok(),
+    };
+    match inst.mnemonic() {
+        Lea | Nop | Endbr64 => return Risk::None,
+        // Vectors are moved or cleared, whatever they hold.
+        Pxor | Xorps | Xorpd | Vpxor | Vxorps | Vxorpd | Movaps | Movapd | Movdqa | Movdqu | Movups | Movupd | Movd | Movq
+            if (0..inst.op_count()).all(|o| inst.op_kind(o) == OpKind::Register) =>
+        {
+            return Risk::None;
+        }
+        _ => {}
+    }
+    if !(0..inst.op_count()).all(harmless) {
+        return Risk::Any;
+    }
+    match inst.mnemonic() {
+        Push | Pop | Leave | Call | Ret => Risk::Stack,
+        Mov | Movzx | Movsx | Movsxd | Add | Sub | Adc | Sbb | And | Or | Xor | Not | Neg | Inc | Dec | Cmp | Test | Shl | Shr | Sar | Rol | Ror | Shld | Shrd | Mul | Imul | Bt
+        | Bts | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp | Clc | Stc | Cmc | Cld | Std => Risk::None,
+        // Jumps, moves and bytes that hang on flags.
+        _ if inst.condition_code() != ConditionCode::None => Risk::None,
+        _ => Risk::Any,
+    }
+}
+
+fn is_branch(kind: OpKind) -> bool {
+    matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
+}
+
+/// Drops the entry jumps that would cover an instruction which may fail. One that is as long as the jump, and replaced by it, may stay: who goes on at it
+/// comes to its clone, and who goes on behind it to the original.
+pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>]) {
+    for clone in clones {
+        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !covers_risk(bytes, at)));
+    }
+}
+
+fn covers_risk(bytes: &[u8], at: u64) -> bool {
+    let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP);
+    covered.into_iter().any(|inst| risk(&inst) == Risk::Any && (inst.ip() != at || inst.len() < JUMP as usize))
+}
+
+/// Maps the clone's instructions that may fail to the original's, for the code: groups, then the steps of all.
+///
+/// A group is three words: where in the clones its first instruction is (bytes from the first clone), the distance from the original there to the clone, where in the
+/// table its steps are. A step leads to the next instruction that may fail: a byte of which the low half is the distance in the original, and the high half
+/// how much longer it is in the clone; or [`WIDE`], the distances in the clone and in the original. 0 ends a function.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    heads: Vec<[u32; 3]>,
+    steps: Vec<u8>,
+}
+
+impl Table {
+    /// Of all clones, which lie at these addresses.
+    pub fn new(elf: &Elf, clones: &[Box<Emitted>], addresses: &[u64]) -> Table {
+        let mut table = Table::default();
+        let first = addresses.first().copied().unwrap_or(0);
+        for (clone, &at) in clones.iter().zip(addresses) {
+            table.function(elf, clone, at - first, first);
+        }
+        table
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> u32 {
+        self.heads.len() as u32
+    }
+
+    /// As it lies in the file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let steps_at = (self.heads.len() * GROUP_HEAD) as u32;
+        let words = self.heads.iter().flat_map(|&[at, distance, step]| [at, distance, steps_at + step]);
+        words.flat_map(u32::to_le_bytes).chain(self.steps.iter().copied()).collect()
+    }
+
+    /// `at`: bytes from the first clone, which lies at `first`.
+    fn function(&mut self, elf: &Elf, clone: &Emitted, at: u64, first: u64) {
+        let start = self.heads.len();
+        let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
+        let mut last: Option<(u64, u64)> = None;
+        let mut left = 0;
+        for place in (Originals { stream: &clone.stream, clone: at, orig: clone.range.start }) {
+            let (to, orig) = place;
+            if covered(orig) || !elf.at(orig).is_some_and(may_fail) {
+                continue;
+            }
+            if let Some(from) = last {
+                // The last step of a group leads to the next one, where no search for something in this group goes on.
+                self.step(to - from.0, orig - from.1);
+            }
+            if left == 0 {
+                self.heads.push([to as u32, (first + to).wrapping_sub(orig) as u32, self.steps.len() as u32]);
+                left = GROUP;
+            }
+            left -= 1;
+            last = Some((to, orig));
+        }
+        if self.heads.len() > start {
+            self.steps.push(END);
+        }
+    }
+
+    fn step(&mut self, mut clone: u64, mut orig: u64) {
+        if let Some(more) = clone.checked_sub(orig)
+            && more < 16
+            && (1..16).contains(&orig)
+        {
+            self.steps.push((more as u8) << 4 | orig as u8);
+            return;
+        }
+        while clone > 0 || orig > 0 {
+            let parts = [clone.min(255), orig.min(255)];
+            self.steps.extend([WIDE, parts[0] as u8, parts[1] as u8]);
+            (clone, orig) = (clone - parts[0], orig - parts[1]);
+        }
+    }
+}
+
+fn may_fail(bytes: &[u8]) -> bool {
+    let inst = Decoder::new(64, &bytes[..bytes.len().min(15)], DecoderOptions::NONE).decode();
+    risk(&inst) != Risk::None
+}
+
+/// Goes through the original's instructions in a function's stream: where each is in the clone and in the original.
+struct Originals<'a> {
+    stream: &'a [u8],
+    clone: u64,
+    orig: u64,
+}
+
+impl Iterator for Originals<'_> {
+    type Item = (u64, u64);
+
+    fn next(&mut self) -> Option<(u64, u64)> {
+        loop {
+            let (&token, rest) = self.stream.split_first()?;
+            self.stream = rest;
+            if token == 0 {
+                // The number of a probe state, in LEB128.
+                self.stream = rest.iter().position(|byte| byte & 0x80 == 0).map_or(&[], |end| &rest[end + 1..]);
+                continue;
+            }
+            let (orig, len) = (token >> 4, token & 15);
+            let place = (self.clone, self.orig);
+            (self.clone, self.orig) = (place.0 + u64::from(len), place.1 + u64::from(orig));
+            if orig > 0 && len > 0 {
+                return Some(place);
+            }
+        }
+    }
+}

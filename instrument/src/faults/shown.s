@@ -1,0 +1,192 @@
+// Code that goes into files of the pt flavour whose handlers look at faults, see faults.rs. Its bytes are copied: it refers to nothing but itself and, by
+// distances from its start, to the six words of its head, which faults.rs fills in.
+//
+// It must run at any moment: in handlers, in children of vfork, before constructors.
+
+    .pushsection .rodata.mgz_faults, "a", @progbits
+    .balign 16
+    .globl mgz_faults_code
+    .hidden mgz_faults_code
+    .globl mgz_faults_sigaction
+    .hidden mgz_faults_sigaction
+    .globl mgz_faults_leaves
+    .hidden mgz_faults_leaves
+    .globl mgz_faults_thunks
+    .hidden mgz_faults_thunks
+    .globl mgz_faults_end
+    .hidden mgz_faults_end
+
+mgz_faults_code:
+.Lmgz_faults_head:
+    .long 0     // 0: the word that holds the address of the C library's sigaction
+    .long 0     // 4: the handlers, 8 bytes each
+    .long 0     // 8: the first clone
+    .long 0     // 12: (no distance) bytes of all clones
+    .long 0     // 16: the table
+    .long 0     // 20: (no distance) groups in it
+
+// int sigaction(int signal, const struct sigaction *new, struct sigaction *old): in place of the C library's. A handler that takes a context is
+// replaced by its thunk, and a thunk in the old action by its handler.
+mgz_faults_sigaction:
+    endbr64
+    push rbx
+    push r12
+    sub rsp, 168
+    mov rbx, rdx
+    lea r12, [rip + .Lmgz_faults_head]
+    test rsi, rsi
+    jz 5f
+    mov r10, [rsi]
+    cmp r10, 1
+    jbe 5f                              // SIG_DFL, SIG_IGN
+    test byte ptr [rsi + 136], 4        // SA_SIGINFO
+    jz 5f
+    mov r8, rdi
+    mov rdi, rsp
+    mov ecx, 19
+    rep movsq
+    mov rdi, r8
+    mov rsi, rsp
+    movsxd r8, dword ptr [r12 + 4]
+    add r8, r12
+    xor ecx, ecx
+2:  mov rax, [r8 + 8*rcx]
+    cmp rax, r10
+    je 4f
+    test rax, rax
+    jnz 3f
+    lock cmpxchg [r8 + 8*rcx], r10
+    je 4f
+    cmp rax, r10
+    je 4f
+3:  inc ecx
+    cmp ecx, 256
+    jb 2b
+    jmp 5f                              // no room: this one sees clones
+4:  lea rax, [rip + .Lmgz_faults_thunks]
+    lea rax, [rax + 8*rcx]
+    mov [rsp], rax
+5:  mov rdx, rbx
+    movsxd rax, dword ptr [r12]
+    call [r12 + rax]
+    test eax, eax
+    jnz 6f
+    test rbx, rbx
+    jz 6f
+    mov rcx, [rbx]
+    lea rdx, [rip + .Lmgz_faults_thunks]
+    sub rcx, rdx
+    cmp rcx, 8*256
+    jae 6f
+    test cl, 7
+    jnz 6f
+    movsxd rdx, dword ptr [r12 + 4]
+    add rdx, r12
+    mov rcx, [rdx + rcx]
+    mov [rbx], rcx
+6:
+mgz_faults_leaves:
+    add rsp, 168
+    pop r12
+    pop rbx
+    ret
+
+    .balign 16, 0xcc
+// Handlers as the kernel knows them: thunk n is of handler n.
+mgz_faults_thunks:
+.Lmgz_faults_thunks:
+    .set .Lmgz_faults_n, 0
+    .rept 256
+    .byte 0xb0, .Lmgz_faults_n          // mov al, n
+    .byte 0xe9                          // jmp
+    .long .Lmgz_faults_show - . - 4
+    .byte 0xcc
+    .set .Lmgz_faults_n, .Lmgz_faults_n + 1
+    .endr
+
+// A handler's arguments lie in edi (signal), rsi (siginfo_t) and rdx (ucontext_t), which stay, as do the stack and rbp, by which the handler may go through
+// frames. What else is in registers is the interrupted code's, and in the context.
+.Lmgz_faults_show:
+    movzx eax, al
+    lea r8, [rip + .Lmgz_faults_head]
+    movsxd rbx, dword ptr [r8 + 4]
+    add rbx, r8
+    mov rbx, [rbx + 8*rax]
+    cmp edi, 11
+    ja 9f
+    mov eax, 0x9b0                      // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV
+    bt eax, edi
+    jnc 9f
+    cmp dword ptr [rsi + 8], 0          // si_code: not sent by a process
+    jle 9f
+    mov r10, [rdx + 168]                // rip
+    cmp edi, 5
+    jne 2f
+    dec r10                             // behind an int3
+2:  movsxd r13, dword ptr [r8 + 8]
+    add r13, r8
+    sub r10, r13
+    mov eax, [r8 + 12]
+    cmp r10, rax
+    jae 9f
+    movsxd r9, dword ptr [r8 + 16]
+    add r9, r8
+    // The last group that begins at or before the place.
+    xor ecx, ecx
+    mov r11d, [r8 + 20]
+3:  cmp ecx, r11d
+    jae 5f
+    lea eax, [rcx + r11]
+    shr eax
+    lea r12, [rax + 2*rax]
+    mov r12d, [r9 + 4*r12]
+    cmp r12, r10
+    ja 4f
+    lea ecx, [rax + 1]
+    jmp 3b
+4:  mov r11d, eax
+    jmp 3b
+5:  test ecx, ecx
+    jz 9f
+    lea rcx, [rcx + 2*rcx]
+    lea r12, [r9 + 4*rcx - 12]
+    mov eax, [r12]                      // place in the clones
+    movsxd r11, dword ptr [r12 + 4]
+    mov r14d, [r12 + 8]
+    add r14, r9                         // steps
+    add r13, rax
+    sub r13, r11
+    mov r11, r13                        // place in the original
+6:  cmp rax, r10
+    je 1f
+    ja 9f
+    movzx ecx, byte ptr [r14]
+    inc r14
+    test ecx, ecx
+    jz 9f
+    cmp ecx, 16
+    je 7f
+    mov r12d, ecx
+    and r12d, 15
+    shr ecx, 4
+    add ecx, r12d
+    jmp 8f
+7:  movzx ecx, byte ptr [r14]
+    movzx r12d, byte ptr [r14 + 1]
+    add r14, 2
+8:  add rax, rcx
+    add r11, r12
+    jmp 6b
+1:  xor eax, eax
+    cmp edi, 5
+    sete al
+    add r11, rax                        // behind the int3
+    mov rax, [rdx + 168]
+    cmp [rsi + 16], rax                 // si_addr
+    jne 2f
+    mov [rsi + 16], r11
+2:  mov [rdx + 168], r11
+9:  xor eax, eax
+    jmp rbx
+mgz_faults_end:
+    .popsection
