@@ -292,3 +292,179 @@ impl Iterator for Originals<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotate::address_map;
+    use crate::functions::{Options, analyze, discover};
+    use crate::ir::FunctionId;
+    use crate::layout::Placed;
+    use crate::rewrite::analysis_input;
+    use crate::unwind::Tables;
+    use mgz_annotations_schema::abi::FLAVOUR_PT;
+    use mgz_annotations_schema::addrmap::AddrMap;
+
+    fn decode(bytes: &[u8]) -> Instruction {
+        Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode()
+    }
+
+    #[test]
+    fn what_may_fail_is_known() {
+        let any: [&[u8]; 10] = [
+            &[0x8b, 0x07],                   // mov eax, [rdi]
+            &[0x48, 0xa5],                   // movsq
+            &[0xf7, 0xf9],                   // idiv ecx
+            &[0x0f, 0x0b],                   // ud2
+            &[0xcc],                         // int3
+            &[0xff, 0x30],                   // push [rax]
+            &[0xff, 0x25, 0, 0, 0, 0],       // jmp [rip]
+            &[0xf2, 0x0f, 0x58, 0xc1],       // addsd xmm0, xmm1
+            &[0xd8, 0xc1],                   // fadd st, st(1)
+            &[0x0f, 0x31],                   // rdtsc
+        ];
+        let stack: [&[u8]; 4] = [&[0x53], &[0xc3], &[0xe8, 0, 0, 0, 0], &[0xff, 0xd0]];
+        let none: [&[u8]; 7] = [
+            &[0x48, 0x8d, 0x07],             // lea rax, [rdi]
+            &[0x0f, 0x1f, 0x44, 0, 0],       // nop [rax + rax]
+            &[0x83, 0xc0, 5],                // add eax, 5
+            &[0x0f, 0x94, 0xc0],             // sete al
+            &[0x74, 2],                      // je
+            &[0x66, 0x0f, 0xef, 0xc0],       // pxor xmm0, xmm0
+            &[0xf3, 0x0f, 0x1e, 0xfa],       // endbr64
+        ];
+        assert!(any.iter().all(|b| risk(&decode(b)) == Risk::Any), "{:?}", any.iter().map(|b| risk(&decode(b))).collect::<Vec<_>>());
+        assert!(stack.iter().all(|b| risk(&decode(b)) == Risk::Stack));
+        assert!(none.iter().all(|b| risk(&decode(b)) == Risk::None), "{:?}", none.iter().map(|b| risk(&decode(b))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn entry_jumps_may_not_cover_what_may_fail() {
+        let load = [0x8b, 0x07]; // mov eax, [rdi]
+        let long = [0x8b, 0x87, 1, 2, 3, 4]; // mov eax, [rdi + distance]
+        let add = [0x83, 0xc0, 5];
+        let pushes = [0x55, 0x41, 0x57, 0x41, 0x56];
+        assert!(covers_risk(&[&load[..], &add, &add].concat(), 0x1000), "who goes on behind it would do so inside of the jump");
+        assert!(covers_risk(&[&add[..], &load, &add].concat(), 0x1000));
+        assert!(!covers_risk(&long, 0x1000));
+        assert!(covers_risk(&[&add[..], &long].concat(), 0x1000));
+        assert!(!covers_risk(&[&add[..], &add, &load].concat(), 0x1000));
+        assert!(!covers_risk(&pushes, 0x1000));
+    }
+
+    /// The table's way from a clone place (bytes from the first clone) to the original, as `shown.s` goes it.
+    fn shown(table: &[u8], groups: usize, first: u64, offset: u64) -> Option<u64> {
+        let word = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap());
+        let group = (0..groups).take_while(|g| u64::from(word(g * GROUP_HEAD)) <= offset).last()? * GROUP_HEAD;
+        let mut at = u64::from(word(group));
+        let mut orig = (first + at).wrapping_sub(word(group + 4) as i32 as i64 as u64);
+        let mut steps = &table[word(group + 8) as usize..];
+        while at < offset {
+            let (clone, original, len) = match steps[0] {
+                END => return None,
+                WIDE => (steps[1], steps[2], 3),
+                step => ((step >> 4) + (step & 15), step & 15, 1),
+            };
+            (at, orig) = (at + u64::from(clone), orig + u64::from(original));
+            steps = &steps[len..];
+        }
+        (at == offset).then_some(orig)
+    }
+
+    /// Every instruction of this program's clones, against the address map: what may fail is found, and nothing else.
+    #[test]
+    fn the_table_agrees_with_the_address_map() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::parse(&data).unwrap();
+        let unwind = Tables::read(&elf).unwrap();
+        let mut input = analysis_input(&elf, &unwind);
+        input.shows_faults = true;
+        let options = Options::new(FLAVOUR_PT);
+        let program = discover(&input, &options);
+        let mut clones = Vec::new();
+        // Large functions are among them, so that groups have successors.
+        for index in (0..program.functions.len()).step_by(7) {
+            let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else { continue };
+            let bytes = input.slice(&function.range).unwrap();
+            clones.extend(crate::emit::emit(&function, bytes, FLAVOUR_PT, false, false).ok().map(Box::new));
+        }
+        let patches = |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
+        let before = patches(&clones);
+        uncover(&elf, &mut clones);
+        assert!((before / 2..before).contains(&patches(&clones)), "{before} entry jumps became {}", patches(&clones));
+        // The first one is not where the segment begins.
+        let mut next = 0x1000_0001u64;
+        let addresses: Vec<u64> = clones.iter().map(|c| (next, next += c.code.len() as u64 + 1).0).collect();
+        let table = Table::new(&elf, &clones, &addresses);
+        let (bytes, groups) = (table.bytes(), table.groups() as usize);
+        let placed = Placed { clones: addresses.clone(), ..Placed::default() };
+        let map = address_map(&clones, &placed);
+        let map = AddrMap::new(&map).unwrap();
+        let (mut found, mut hidden) = (0, 0);
+        for (function, clone) in clones.iter().enumerate().step_by(5) {
+            for step in map.walk(function).unwrap() {
+                let covered = clone.patches.iter().any(|p| p.0 < step.orig && step.orig < p.0 + JUMP);
+                let expected = (step.orig_len > 0 && step.clone_len > 0 && may_fail(elf.at(step.orig).unwrap()) && !covered).then_some(step.orig);
+                assert_eq!(shown(&bytes, groups, addresses[0], step.clone - addresses[0]), expected, "{step:x?}");
+                found += usize::from(expected.is_some());
+                hidden += usize::from(covered);
+            }
+        }
+        assert!(found > 2000 && hidden > 10 && groups > clones.len(), "{found} found, {hidden} hidden, {groups} groups of {} functions", clones.len());
+    }
+
+    #[test]
+    fn the_code_has_its_distances() {
+        let places = Places { code: 0x5000, slot: 0x4000, memory: 0x9000, clones: (0x6000, 0x7800), table: 0x8000, groups: 3 };
+        let code = code(&places).unwrap();
+        let word = |at: usize| i32::from_le_bytes(code[at..at + 4].try_into().unwrap());
+        assert_eq!([0, 4, 8, 12, 16, 20].map(word), [-0x1000, 0x4000, 0x1000, 0x1800, 0x3000, 3]);
+        assert_eq!(code.len(), code_len());
+        assert!(super::code(&Places { slot: 1 << 40, ..places }).is_none());
+        // The head is no code: what stands in for `sigaction` begins behind it.
+        assert_eq!(sigaction(0x5000), 0x5018);
+        let [frame, thunks] = unwind(0x5000);
+        assert_eq!((frame.0.start, frame.0.end, thunks.0.end), (0x5018, thunks.0.start, 0x5000 + code.len() as u64));
+    }
+
+    /// The unwind entry is checked against the instructions: each change of the stack is where it says.
+    #[test]
+    fn the_frame_is_described_where_it_changes() {
+        let code = code(&Places { code: 0, slot: 0, memory: 0, clones: (0, 0), table: 0, groups: 0 }).unwrap();
+        let [(range, instructions), _] = unwind(0);
+        let mut decoder = Decoder::with_ip(64, &code[range.start as usize..range.end as usize], range.start, DecoderOptions::NONE);
+        let (mut depth, mut expected) = (8i64, Vec::new());
+        for inst in decoder.iter().take_while(|i| i.mnemonic() != Mnemonic::Ret) {
+            if inst.mnemonic() != Mnemonic::Call {
+                depth -= i64::from(inst.stack_pointer_increment());
+            }
+            if inst.op_count() == 2 && inst.op0_register() == iced_x86::Register::RSP && inst.op1_kind() != OpKind::Register {
+                depth += inst.try_immediate(1).unwrap() as i64 * if inst.mnemonic() == Mnemonic::Sub { 1 } else { -1 };
+            }
+            if expected.last().map_or(8, |e: &(u64, i64)| e.1) != depth {
+                expected.push((inst.next_ip() - range.start, depth));
+            }
+        }
+        assert_eq!(depth, 8);
+        let (mut at, mut got, mut rest) = (0u64, Vec::new(), &instructions[..]);
+        while let [op, tail @ ..] = rest {
+            rest = match op {
+                0x40..=0x7f => {
+                    at += u64::from(op & 63);
+                    tail
+                }
+                2 => {
+                    at += u64::from(tail[0]);
+                    &tail[1..]
+                }
+                0x0e => {
+                    let long = usize::from(tail[0] & 0x80 != 0);
+                    got.push((at, i64::from(tail[0] & 0x7f) | if long == 1 { i64::from(tail[1]) << 7 } else { 0 }));
+                    &tail[1 + long..]
+                }
+                _ => &tail[1..],
+            };
+        }
+        assert_eq!(got, expected);
+    }
+}

@@ -19,6 +19,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MAY_BE_DECLINED: &[(&str, &str, &str, &str)] = &[
     ("faults", "static", "pt", "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file"),
     ("rewind", "static", "pt", "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file"),
+    ("handlers", "static", "pt", "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file"),
+    ("handlers", "-fno-plt", "pt", "a register may hold the address of the C library's function that installs them"),
+    ("rewind", "-fno-plt", "pt", "a register may hold the address of the C library's function that installs them"),
+    ("handlers", "retpolineplt", "pt", "an entry of the linkage table leads through code that is not understood"),
+    ("rewind", "retpolineplt", "pt", "an entry of the linkage table leads through code that is not understood"),
+    ("faults", "retpolineplt", "pt", "an entry of the linkage table leads through code that is not understood"),
     ("forks", "static", "pt", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
     ("waits", "static", "pt", "the C library, which is in the file, has code for signals that is not followed"),
     ("panics", "static", "pt", "a table in Rust's standard library has the address of the C library's function that installs any handler"),
@@ -189,7 +195,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms waits redzone retries overflow faults rewind
+    signals alarms waits redzone retries overflow faults rewind handlers
     // Threads and processes.
     threads parallel cancel undone openmp forks
     // Start-up and storage.
@@ -253,6 +259,42 @@ fn linkers_and_layouts() {
             if way.flags.iter().any(|f| impossible.contains(f)) {
                 continue;
             }
+            let dir = tempfile::tempdir().unwrap();
+            match way.build(name, dir.path()) {
+                Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, &[], dir.path())),
+                Ok(None) => {}
+                Err(why) => wrong.push(format!("{name} {way}: {why:#}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Ways to call the C library, for programs whose handlers look at faults.
+#[test]
+fn handlers_and_layouts() {
+    let base = Way { clang: false, opt: "2", kind: Kind::Pie, strip: Strip::No, flags: &[] };
+    let clang = Way { clang: true, ..base };
+    let ways = [
+        Way { flags: &["-Wl,-z,now", "-fno-plt"], ..base },
+        Way { flags: &["-Wl,-z,now", "-fno-plt"], opt: "s", kind: Kind::NoPie, ..clang },
+        Way { flags: &["-Wl,-z,lazy"], strip: Strip::Symbols, ..base },
+        Way { flags: &["-fcf-protection=full", "-Wl,-z,ibtplt"], ..base },
+        Way { flags: &["-fcf-protection=full", "-Wl,-z,now"], ..base },
+        Way { flags: &["-fuse-ld=gold"], ..base },
+        Way { flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"], ..clang },
+        Way { flags: &["-fuse-ld=lld", "-Wl,-z,retpolineplt", "-Wl,-z,now"], ..clang },
+        Way { flags: &["-fuse-ld=mold"], ..clang },
+        Way { flags: &["-fuse-ld=mold"], kind: Kind::NoPie, ..clang },
+        Way { flags: &["-fuse-ld=mold"], strip: Strip::Sections, ..clang },
+        Way { flags: &["-fno-asynchronous-unwind-tables"], ..base },
+        Way { strip: Strip::Sections, ..base },
+        Way { strip: Strip::Sections, kind: Kind::NoPie, ..clang },
+        Way { flags: &["-Wl,-z,now", "-fno-plt"], strip: Strip::Sections, ..base },
+    ];
+    let mut wrong = Vec::new();
+    for way in ways {
+        for name in ["handlers", "rewind", "faults"] {
             let dir = tempfile::tempdir().unwrap();
             match way.build(name, dir.path()) {
                 Ok(Some(program)) => wrong.extend(check(&format!("{name} {way}"), name, &program, &[], dir.path())),

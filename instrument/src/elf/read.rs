@@ -86,6 +86,8 @@ pub struct Relocation {
     pub at: u64,
     /// `R_X86_64_*`.
     pub kind: u32,
+    /// Number of the dynamic symbol that it refers to, or 0.
+    pub symbol: u32,
     /// Addend.
     pub addend: u64,
 }
@@ -304,6 +306,14 @@ impl<'a> Elf<'a> {
         std::str::from_utf8(bytes::text(table, usize::try_from(at).ok()?)?).ok()
     }
 
+    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the file has a place of its own that stands for it.
+    pub fn undefined_symbol(&self, number: u32) -> Option<(&'a str, u64)> {
+        let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
+        let symbol = table.get((number as usize).checked_mul(SYM)?..)?.get(..SYM)?;
+        let name = self.dynamic_string(bytes::u32(symbol, 0)?.into())?;
+        (bytes::u16(symbol, 6)? == 0 && !name.is_empty()).then_some((name, bytes::u64(symbol, 8)?))
+    }
+
     /// All strings of one dynamic tag, e.g. `DT_NEEDED`.
     pub fn dynamic_strings(&self, tag: u64) -> Vec<String> {
         let values = self.dynamic.iter().filter(|d| d.0 == tag);
@@ -392,7 +402,7 @@ impl<'a> Elf<'a> {
             let Some(bytes) = self.at(addr).and_then(|b| b.get(..usize::try_from(size).ok()?.min(b.len()))) else { continue };
             for r in bytes.chunks_exact(24) {
                 let long = |at| bytes::u64(r, at).unwrap_or(0);
-                all.push(Relocation { at: long(0), kind: long(8) as u32, addend: long(16) });
+                all.push(Relocation { at: long(0), kind: long(8) as u32, symbol: (long(8) >> 32) as u32, addend: long(16) });
             }
         }
         if let Some((addr, size)) = table(dt(elf::DT_RELR), dt(elf::DT_RELRSZ))
@@ -407,7 +417,7 @@ impl<'a> Elf<'a> {
         let mut next = 0u64;
         let mut add = |at: u64| {
             let addend = self.at(at).and_then(|b| bytes::u64(b, 0)).unwrap_or(0);
-            all.push(Relocation { at, kind: R_RELATIVE, addend });
+            all.push(Relocation { at, kind: R_RELATIVE, symbol: 0, addend });
         };
         for entry in table.chunks_exact(8) {
             let entry = bytes::u64(entry, 0).unwrap_or(0);

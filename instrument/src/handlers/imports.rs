@@ -1,72 +1,80 @@
-//! Imported functions by the places through which code reaches them.
+//! Imported functions by the places through which code reaches them. All of it is read as the loader reads it: section headers may be missing.
 
-use crate::elf::read::{Elf, Section};
-use crate::elf::{bytes, symbols};
+use crate::elf::read::Elf;
 use crate::functions::Input;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{FlowControl, Instruction};
 use std::collections::HashMap;
+use std::ops::Range;
 
 const R_64: u32 = 1;
 const R_GLOB_DAT: u32 = 6;
 const R_JUMP_SLOT: u32 = 7;
+/// `jmp [rip + distance]`, and what entries of linkage tables may have in front of it: `bnd`; `mov r11d, number`; `endbr64`.
+const JUMP: [u8; 2] = [0xff, 0x25];
+const BND: u8 = 0xf2;
+const NUMBER: [u8; 2] = [0x41, 0xbb];
+const NUMBER_LEN: usize = 6;
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables.
+    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
+    /// Jumps of these entries through a word: where each ends.
+    pub stub_jumps: Vec<u64>,
     /// Functions whose address data holds, or that have a fixed address of their own in this file.
     pub taken: Vec<String>,
+    /// Places in linkage tables that refer to a word in a way that is not understood, and the function.
+    pub strange: Vec<(u64, String)>,
 }
 
 impl Imports {
     /// Reads relocations and linkage tables.
     pub fn read(elf: &Elf, input: &Input) -> Imports {
         let mut imports = Imports::default();
-        let dynamic = elf.sections.iter().find(|s| s.kind == object::elf::SHT_DYNSYM.0);
-        let Some(names) = dynamic.map(|s| symbols::table(elf, s)) else { return imports };
-        let relocation = |s: &&Section| s.kind == object::elf::SHT_RELA.0 && s.is_alloc();
-        for section in elf.sections.iter().filter(relocation) {
-            for r in elf.section_bytes(section).unwrap_or(&[]).chunks_exact(24) {
-                let (at, info) = (bytes::u64(r, 0).unwrap_or(0), bytes::u64(r, 8).unwrap_or(0));
-                let Some(symbol) = names.get((info >> 32) as usize).filter(|s| s.section == 0 && !s.name.is_empty()) else { continue };
-                let name = symbol.name.to_string();
-                match info as u32 {
-                    R_JUMP_SLOT | R_GLOB_DAT => {
-                        imports.slots.insert(at, name);
-                    }
-                    R_64 => imports.taken.push(name),
-                    _ => {}
-                }
+        for r in elf.relocations().iter().filter(|r| r.symbol != 0) {
+            let Some((name, value)) = elf.undefined_symbol(r.symbol) else { continue };
+            if value != 0 || r.kind == R_64 {
+                imports.taken.push(name.to_owned());
+            }
+            if matches!(r.kind, R_JUMP_SLOT | R_GLOB_DAT) {
+                imports.slots.insert(r.at, name.to_owned());
             }
         }
-        imports.taken.extend(names.iter().filter(|s| s.section == 0 && s.value != 0).map(|s| s.name.to_string()));
-        for range in elf.ranges_named(".plt") {
-            imports.read_stubs(input, &range);
+        if elf.sections.is_empty() {
+            input.exec_ranges.iter().for_each(|range| imports.read_stubs(input, range, false));
         }
+        elf.ranges_named(".plt").iter().for_each(|range| imports.read_stubs(input, range, true));
         imports
     }
 
-    /// A stub is its jump's address back to the start of the entry: `endbr64; [bnd] jmp *slot`, or `jmp *slot` alone.
-    fn read_stubs(&mut self, input: &Input, range: &std::ops::Range<u64>) {
+    /// Finds the jumps through words, and where the entries around them begin. `strict`: there is nothing else in the range.
+    fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
         let Some(code) = input.slice(range) else { return };
-        let mut entry = range.start;
-        while entry < range.end {
-            let mut decoder = Decoder::with_ip(64, &code[(entry - range.start) as usize..], entry, DecoderOptions::NONE);
-            let mut inst = decoder.decode();
-            if inst.mnemonic() == iced_x86::Mnemonic::Endbr64 {
-                inst = decoder.decode();
+        for at in 2..code.len().saturating_sub(3) {
+            let is_jump = code[at - 2..at] == JUMP;
+            if !is_jump && !strict {
+                continue;
             }
-            if inst.flow_control() == FlowControl::IndirectBranch
-                && inst.is_ip_rel_memory_operand()
-                && let Some(name) = self.slots.get(&inst.ip_rel_memory_address())
-            {
-                self.stubs.insert(entry, name.clone());
+            let end = range.start + at as u64 + 4;
+            let distance = i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
+            let Some(name) = self.slots.get(&end.wrapping_add_signed(distance.into())) else { continue };
+            if !is_jump {
+                self.strange.push((end - 4, name.clone()));
+                continue;
             }
-            // Entries are aligned to 8 or 16 bytes.
-            entry += 8;
+            let mut entry = &code[..at - 2];
+            entry = entry.strip_suffix(&[BND]).unwrap_or(entry);
+            if entry.len() >= NUMBER_LEN && entry[entry.len() - NUMBER_LEN..].starts_with(&NUMBER) {
+                entry = &entry[..entry.len() - NUMBER_LEN];
+            }
+            // Who jumps to what is behind the `endbr64` comes to the same.
+            let starts = [Some(entry.len()), entry.strip_suffix(&ENDBR64).map(<[u8]>::len)];
+            self.stubs.extend(starts.into_iter().flatten().map(|start| (range.start + start as u64, name.clone())));
+            self.stub_jumps.push(end);
         }
     }
 

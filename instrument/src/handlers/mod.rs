@@ -92,6 +92,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     if imports.taken.iter().any(|n| is_installer(n)) {
         return Some(Finding { at: 0, why: "the address of sigaction is stored in data" });
     }
+    if let Some(&(at, _)) = imports.strange.iter().find(|s| is_installer(&s.1) || s.1 == "syscall") {
+        return Some(Finding { at, why: "an entry of the linkage table that is not understood" });
+    }
     let search = Search { input, program, imports: &imports, wrapped, asked: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();

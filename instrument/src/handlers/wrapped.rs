@@ -5,7 +5,7 @@ use super::{graph, is_installer, is_reference, is_system_call, places};
 use crate::disasm::direct_target;
 use crate::elf::Elf;
 use crate::functions::{Input, Program};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use iced_x86::{FlowControl, Instruction, OpKind};
 use std::collections::BTreeSet;
 
 /// See [`super::wrapped`].
@@ -47,10 +47,11 @@ pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     if wrapped.slots.is_empty() {
         return None;
     }
-    for &stub in &stubs {
-        let mut decoder = Decoder::with_ip(64, input.bytes_at(stub)?, stub, DecoderOptions::NONE);
-        let jump = decoder.iter().take(2).find(|inst| inst.flow_control() == FlowControl::IndirectBranch)?;
-        wrapped.add(input, &jump, false)?;
+    for &end in &imports.stub_jumps {
+        let distance = input.bytes_at(end - 4)?.first_chunk()?;
+        if wrapped.slots.contains(&end.wrapping_add_signed(i32::from_le_bytes(*distance).into())) {
+            wrapped.uses.insert((end, false));
+        }
     }
     let mut functions = BTreeSet::new();
     for place in places(input, &targets).into_iter().filter(|&p| !is_system_call(input, p)) {
