@@ -516,7 +516,7 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
     let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
-    let mut unused: Vec<&Range<u64>> = if parts.translated { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
+    let mut unused: Vec<&Range<u64>> = if parts.translated || shown.is_some() { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
     unused.sort_by_key(|range| range.start);
     let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);

@@ -28,6 +28,8 @@ pub(super) struct Delivery {
     spill: [u64; abi::SPILL_SLOTS],
 }
 
+/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
+const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(super) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
@@ -35,12 +37,13 @@ pub(super) const THROUGH_FILE: usize = 3;
 
 /// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
 /// done behind it, [`THROUGH_FILE`] if it is to be called from there, or the address of a moved frame on which to start again.
-pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
+pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
     let ring = thread::current();
     let action = actions::of(s);
+    let came = c.registers[RIP];
     if let Some(ring) = ring {
         let here = context as usize;
         if here.wrapping_sub(ring.hook_stack()) < thread::HOOK_STACK + thread::SIGNAL_STACK {
@@ -98,6 +101,12 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, _info: *mut Info, context: 
         }
         c.registers[RIP] = place.orig;
         shown.copy_from_slice(&c.registers[..REGISTERS]);
+    }
+    // SAFETY: the kernel's frame.
+    let info = unsafe { &mut *info };
+    if FAULTS >> signal & 1 == 1 && info.code > 0 && info.address == came {
+        // The address is the instruction's own.
+        info.address = c.registers[RIP];
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
     let mut mask = c.mask | action.mask | own;
