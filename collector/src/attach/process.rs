@@ -2,7 +2,7 @@
 
 use super::Refused;
 use crate::static_image::Flat;
-use object::read::elf::{ElfFile64, FileHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -320,21 +320,43 @@ fn add_definitions(data: &[u8], bias: u64, wanted: &[&str], found: &mut BTreeMap
     Ok(())
 }
 
-/// Entries of a module's global offset table that hold addresses of the named functions: name, run-time address of the entry.
+/// Entries of a module's global offset table that hold addresses of the named functions: name, run-time address of the entry. Read as the loader reads it:
+/// files need not have section headers.
 pub fn linked(data: &[u8], bias: u64, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(String, u64)> {
-    use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
+    read_linked(data, bias, is_wanted).unwrap_or_default()
+}
+
+fn read_linked(data: &[u8], bias: u64, is_wanted: &dyn Fn(&str) -> bool) -> Option<Vec<(String, u64)>> {
+    let header = elf::FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let dynamic = segments.iter().find_map(|s| s.dynamic(endian, data).ok()?)?;
+    let value = |tag: elf::DynamicTag| dynamic.iter().find(|d| d.d_tag(endian) == tag).map(|d| d.d_val(endian));
+    // What the file has at an address; all of it if no size is asked for.
+    let loads = || segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD);
+    let at = |address: u64| {
+        let segment = loads().find(|s| (s.p_vaddr(endian)..s.p_vaddr(endian).saturating_add(s.p_filesz(endian))).contains(&address))?;
+        segment.data(endian, data).ok()?.get((address - segment.p_vaddr(endian)) as usize..)
+    };
+    let (symbols, strings) = (at(value(elf::DT_SYMTAB)?)?, at(value(elf::DT_STRTAB)?)?);
+    let symbols = object::slice_from_all_bytes::<elf::Sym64<Endianness>>(&symbols[..symbols.len() / 24 * 24]).ok()?;
+    let name = |number: u32| {
+        let text = strings.get(symbols.get(number as usize)?.st_name.get(endian) as usize..)?;
+        std::str::from_utf8(&text[..text.iter().position(|&b| b == 0)?]).ok()
+    };
     let mut found = Vec::new();
-    let Ok(file) = ElfFile64::<Endianness>::parse(data) else { return found };
-    let (Some(relocations), Some(symbols)) = (file.dynamic_relocations(), file.dynamic_symbol_table()) else { return found };
-    for (at, relocation) in relocations {
-        let kind = matches!(relocation.flags(), RelocationFlags::Elf { r_type } if matches!(r_type, elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT));
-        let RelocationTarget::Symbol(index) = relocation.target() else { continue };
-        let name = symbols.symbol_by_index(index).ok().and_then(|s| s.name().ok());
-        if let Some(name) = name.filter(|name| kind && relocation.addend() == 0 && is_wanted(name)) {
-            found.push((name.to_owned(), bias.wrapping_add(at)));
+    for (table, size) in [(elf::DT_RELA, elf::DT_RELASZ), (elf::DT_JMPREL, elf::DT_PLTRELSZ)] {
+        let (Some(table), Some(size)) = (value(table).and_then(at), value(size)) else { continue };
+        let len = table.len().min(usize::try_from(size).unwrap_or(usize::MAX)) / 24 * 24;
+        for relocation in object::slice_from_all_bytes::<elf::Rela64<Endianness>>(&table[..len]).ok()? {
+            let kind = matches!(relocation.r_type(endian, false), elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT);
+            let Some(name) = name(relocation.r_sym(endian, false)) else { continue };
+            if kind && relocation.r_addend.get(endian) == 0 && is_wanted(name) {
+                found.push((name.to_owned(), bias.wrapping_add(relocation.r_offset.get(endian))));
+            }
         }
     }
-    found
+    Some(found)
 }
 
 #[cfg(test)]
@@ -363,6 +385,35 @@ mod tests {
         // SAFETY: asks for addresses.
         let real = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"posix_spawn".as_ptr()) } as u64;
         assert_eq!(found["posix_spawn"], real);
+    }
+
+    /// Against what `object` says by section headers; then those are gone.
+    #[test]
+    fn entries_for_functions_are_found_without_section_headers() {
+        use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
+        let mut data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let got = linked(&data, 0x1000, &|name| name.starts_with("pthread_") || name == "sigaction");
+        let file = object::read::elf::ElfFile64::<Endianness>::parse(&*data).unwrap();
+        let symbols = file.dynamic_symbol_table().unwrap();
+        let name = |target| match target {
+            RelocationTarget::Symbol(index) => symbols.symbol_by_index(index).unwrap().name().unwrap().to_owned(),
+            _ => String::new(),
+        };
+        let all = file.dynamic_relocations().unwrap().map(|(at, r)| (name(r.target()), at + 0x1000));
+        let mut expected: Vec<_> = all.filter(|r| r.0.starts_with("pthread_") || r.0 == "sigaction").collect();
+        expected.sort();
+        let sorted = |mut all: Vec<(String, u64)>| {
+            all.sort();
+            all
+        };
+        assert_eq!(sorted(got), expected);
+        assert!(expected.len() > 3 && expected.iter().any(|r| r.0 == "sigaction"));
+        data[40..48].fill(0);
+        data[58..64].fill(0);
+        assert_eq!(sorted(linked(&data, 0x1000, &|name| name.starts_with("pthread_") || name == "sigaction")), expected);
+        for len in [0, 64, 1000, data.len() / 2] {
+            linked(&data[..len], 0, &|_| true);
+        }
     }
 
     #[test]
