@@ -77,9 +77,9 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     live.mark(&mut graph);
     consumed::mark(&mut graph, &uses);
     if input.shows_faults {
-        // A handler may go on at the instruction again, or behind it.
-        for (insn, uses) in graph.insns.iter_mut().zip(&uses) {
-            insn.dead = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
+        // A handler may go on anywhere, with any register.
+        for insn in &mut graph.insns {
+            (insn.dead, insn.own) = (RegSet::EMPTY, RegSet::EMPTY);
         }
         own.fill(None);
     }

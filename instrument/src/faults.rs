@@ -9,12 +9,13 @@
 //! When such a handler returns, the program goes on in the original: from the instruction that failed, or from where the handler wishes. So two things
 //! hold in a file with this code:
 //!
-//! - Registers are those of the original, but for dead ones: no probe uses a register that the instruction behind it overwrites and that a handler could want
-//!   ([`Insn::own`](crate::ir::Insn::own)).
+//! - Registers are those of the original: no probe changes any. What is dead on all ways that the code shows may be read on the one that a handler takes: a
+//!   default in a register that the failing load would overwrite, what code reads that only a table leads to.
 //! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
-//!   the stack ends: under entry jumps they stay, and handlers see the clone's place there.
+//!   the stack ends or nothing is: under entry jumps they stay, and handlers see the clone's place there.
 //!
-//! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only.
+//! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only. A library shows only its own handlers the original: others may be in
+//! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
 
 use crate::elf::Elf;
 use crate::emit::Emitted;
@@ -30,6 +31,8 @@ unsafe extern "C" {
     static mgz_faults_sigaction: u8;
     static mgz_faults_leaves: u8;
     static mgz_faults_thunks: u8;
+    static mgz_faults_pushes: u8;
+    static mgz_faults_pops: u8;
     static mgz_faults_end: u8;
 }
 
@@ -77,6 +80,8 @@ pub struct Places {
     pub table: u64,
     /// Groups in it.
     pub groups: u32,
+    /// Handlers that are to be shown the original: all, or those in this code.
+    pub handlers: Option<(u64, u64)>,
 }
 
 /// The code; `None` if something is out of reach.
@@ -86,7 +91,11 @@ pub fn code(places: &Places) -> Option<Vec<u8>> {
     let mut out = bytes.to_vec();
     let distance = |to: u64| i32::try_from(to.wrapping_sub(places.code) as i64).ok().map(|d| d as u32);
     let len = u32::try_from(places.clones.1 - places.clones.0).ok()?;
-    let head = [distance(places.slot)?, distance(places.memory)?, distance(places.clones.0)?, len, distance(places.table)?, places.groups];
+    let (lowest, bytes) = match places.handlers {
+        None => (0, 0),
+        Some((start, end)) => (distance(start)?, u32::try_from(end.checked_sub(start)?.max(1)).ok()?),
+    };
+    let head = [distance(places.slot)?, distance(places.memory)?, distance(places.clones.0)?, len, distance(places.table)?, places.groups, lowest, bytes];
     for (field, value) in out.chunks_exact_mut(4).zip(head) {
         field.copy_from_slice(&value.to_le_bytes());
     }
@@ -113,23 +122,33 @@ pub const UNWIND: Cie = Cie {
 pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     const ADVANCE: u8 = 0x40;
     const ADVANCE1: u8 = 0x02;
+    const ADVANCE2: u8 = 0x03;
     const DEF_CFA_OFFSET: u8 = 0x0e;
     const RBX: u8 = 0x80 | 3;
     const R12: u8 = 0x80 | 12;
+    const R13: u8 = 0x80 | 13;
+    const R14: u8 = 0x80 | 14;
     let (start, leaves, thunks) = (offset(&raw const mgz_faults_sigaction), offset(&raw const mgz_faults_leaves), offset(&raw const mgz_faults_thunks));
     // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
     let mut frame = vec![ADVANCE | 5, DEF_CFA_OFFSET, 16, RBX, 2, ADVANCE | 2, DEF_CFA_OFFSET, 24, R12, 3, ADVANCE | 7, DEF_CFA_OFFSET, 0xc0, 1];
     // add rsp, 168; pop r12; pop rbx: 7, 2 and 1 bytes.
-    frame.extend([ADVANCE1, (leaves + 7 - (start + 14)) as u8, DEF_CFA_OFFSET, 24, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 8]);
+    let [low, high] = ((leaves + 7 - (start + 14)) as u16).to_le_bytes();
+    frame.extend([ADVANCE2, low, high, DEF_CFA_OFFSET, 24, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 8]);
+    let (pushes, pops) = (offset(&raw const mgz_faults_pushes), offset(&raw const mgz_faults_pops));
+    let [low, high] = ((pushes - thunks) as u16).to_le_bytes();
+    // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back the other way round.
+    let mut search = vec![ADVANCE2, low, high, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 24, RBX, 3, ADVANCE | 2, DEF_CFA_OFFSET, 32, R12, 4];
+    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 40, R13, 5, ADVANCE | 2, DEF_CFA_OFFSET, 48, R14, 6, ADVANCE1, (pops + 2 - (pushes + 9)) as u8, DEF_CFA_OFFSET, 40]);
+    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 32, ADVANCE | 2, DEF_CFA_OFFSET, 24, ADVANCE | 1, DEF_CFA_OFFSET, 16, ADVANCE | 2, DEF_CFA_OFFSET, 8]);
     let range = |from: usize, to: usize| at + from as u64..at + to as u64;
-    [(range(start, thunks), frame), (range(thunks, code_len()), Vec::new())]
+    [(range(start, thunks), frame), (range(thunks, code_len()), search)]
 }
 
 /// How an instruction can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Risk {
     None,
-    /// Where the stack ends.
+    /// Where the stack ends, or by going where nothing is.
     Stack,
     Any,
 }
@@ -155,6 +174,8 @@ fn risk(inst: &Instruction) -> Risk {
     }
     match inst.mnemonic() {
         Push | Pop | Leave | Call | Ret => Risk::Stack,
+        // To an address that cannot be one, and then it is the jump that fails.
+        Jmp if inst.op0_kind() == OpKind::Register => Risk::Stack,
         Mov | Movzx | Movsx | Movsxd | Add | Sub | Adc | Sbb | And | Or | Xor | Not | Neg | Inc | Dec | Cmp | Test | Shl | Shr | Sar | Rol | Ror | Shld | Shrd | Mul | Imul | Bt
         | Bts | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp | Clc | Stc | Cmc | Cld | Std => Risk::None,
         // Jumps, moves and bytes that hang on flags.
@@ -167,8 +188,7 @@ fn is_branch(kind: OpKind) -> bool {
     matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
 }
 
-/// Drops the entry jumps that would cover an instruction which may fail. One that is as long as the jump, and replaced by it, may stay: who goes on at it
-/// comes to its clone, and who goes on behind it to the original.
+/// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>]) {
     for clone in clones {
         clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !covers_risk(bytes, at)));
@@ -179,14 +199,15 @@ fn covers_risk(bytes: &[u8], at: u64) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP);
-    covered.into_iter().any(|inst| risk(&inst) == Risk::Any && (inst.ip() != at || inst.len() < JUMP as usize))
+    covered.into_iter().any(|inst| risk(&inst) == Risk::Any)
 }
 
 /// Maps the clone's instructions that may fail to the original's, for the code: groups, then the steps of all.
 ///
 /// A group is three words: where in the clones its first instruction is (bytes from the first clone), the distance from the original there to the clone, where in the
 /// table its steps are. A step leads to the next instruction that may fail: a byte of which the low half is the distance in the original, and the high half
-/// how much longer it is in the clone; or [`WIDE`], the distances in the clone and in the original. 0 ends a function.
+/// how much longer it is in the clone; or [`WIDE`], the distances in the clone and in the original, less than 256 each. 0 ends a function, or a group before a
+/// place that is farther away.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heads: Vec<[u32; 3]>,
@@ -218,18 +239,21 @@ impl Table {
 
     /// `at`: bytes from the first clone, which lies at `first`.
     fn function(&mut self, elf: &Elf, clone: &Emitted, at: u64, first: u64) {
-        let start = self.heads.len();
         let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
+        let all = Originals { stream: &clone.stream, clone: at, orig: clone.range.start };
+        self.places(all.filter(|&(_, orig)| !covered(orig) && elf.at(orig).is_some_and(may_fail)), first);
+    }
+
+    /// The places of one function, in order: bytes from the first clone, which lies at `first`, and place in the original.
+    fn places(&mut self, places: impl Iterator<Item = (u64, u64)>, first: u64) {
         let mut last: Option<(u64, u64)> = None;
         let mut left = 0;
-        for place in (Originals { stream: &clone.stream, clone: at, orig: clone.range.start }) {
-            let (to, orig) = place;
-            if covered(orig) || !elf.at(orig).is_some_and(may_fail) {
-                continue;
-            }
-            if let Some(from) = last {
-                // The last step of a group leads to the next one, where no search for something in this group goes on.
-                self.step(to - from.0, orig - from.1);
+        for (to, orig) in places {
+            // The last step of a group leads to the next one, where no search for something in this group goes on.
+            if !last.is_none_or(|from| self.step(to - from.0, orig - from.1)) {
+                // Too far: this group ends, and another begins.
+                left = 0;
+                self.steps.push(END);
             }
             if left == 0 {
                 self.heads.push([to as u32, (first + to).wrapping_sub(orig) as u32, self.steps.len() as u32]);
@@ -238,24 +262,23 @@ impl Table {
             left -= 1;
             last = Some((to, orig));
         }
-        if self.heads.len() > start {
+        if last.is_some() {
             self.steps.push(END);
         }
     }
 
-    fn step(&mut self, mut clone: u64, mut orig: u64) {
+    /// Whether it is not too far. (A way in several steps would have stations that are no places.)
+    fn step(&mut self, clone: u64, orig: u64) -> bool {
         if let Some(more) = clone.checked_sub(orig)
             && more < 16
             && (1..16).contains(&orig)
         {
             self.steps.push((more as u8) << 4 | orig as u8);
-            return;
+            return true;
         }
-        while clone > 0 || orig > 0 {
-            let parts = [clone.min(255), orig.min(255)];
-            self.steps.extend([WIDE, parts[0] as u8, parts[1] as u8]);
-            (clone, orig) = (clone - parts[0], orig - parts[1]);
-        }
+        let (Ok(clone), Ok(orig)) = (u8::try_from(clone), u8::try_from(orig)) else { return false };
+        self.steps.extend([WIDE, clone, orig]);
+        true
     }
 }
 
@@ -346,7 +369,7 @@ mod tests {
         let pushes = [0x55, 0x41, 0x57, 0x41, 0x56];
         assert!(covers_risk(&[&load[..], &add, &add].concat(), 0x1000), "who goes on behind it would do so inside of the jump");
         assert!(covers_risk(&[&add[..], &load, &add].concat(), 0x1000));
-        assert!(!covers_risk(&long, 0x1000));
+        assert!(covers_risk(&long, 0x1000), "a handler may look at its bytes");
         assert!(covers_risk(&[&add[..], &long].concat(), 0x1000));
         assert!(!covers_risk(&[&add[..], &add, &load].concat(), 0x1000));
         assert!(!covers_risk(&pushes, 0x1000));
@@ -415,56 +438,81 @@ mod tests {
 
     #[test]
     fn the_code_has_its_distances() {
-        let places = Places { code: 0x5000, slot: 0x4000, memory: 0x9000, clones: (0x6000, 0x7800), table: 0x8000, groups: 3 };
+        let places = Places { code: 0x5000, slot: 0x4000, memory: 0x9000, clones: (0x6000, 0x7800), table: 0x8000, groups: 3, handlers: Some((0x1000, 0x3000)) };
         let code = code(&places).unwrap();
         let word = |at: usize| i32::from_le_bytes(code[at..at + 4].try_into().unwrap());
-        assert_eq!([0, 4, 8, 12, 16, 20].map(word), [-0x1000, 0x4000, 0x1000, 0x1800, 0x3000, 3]);
+        assert_eq!([0, 4, 8, 12, 16, 20, 24, 28].map(word), [-0x1000, 0x4000, 0x1000, 0x1800, 0x3000, 3, -0x4000, 0x2000]);
         assert_eq!(code.len(), code_len());
         assert!(super::code(&Places { slot: 1 << 40, ..places }).is_none());
         // The head is no code: what stands in for `sigaction` begins behind it.
-        assert_eq!(sigaction(0x5000), 0x5018);
+        assert_eq!(sigaction(0x5000), 0x5020);
         let [frame, thunks] = unwind(0x5000);
-        assert_eq!((frame.0.start, frame.0.end, thunks.0.end), (0x5018, thunks.0.start, 0x5000 + code.len() as u64));
+        assert_eq!((frame.0.start, frame.0.end, thunks.0.end), (0x5020, thunks.0.start, 0x5000 + code.len() as u64));
     }
 
-    /// The unwind entry is checked against the instructions: each change of the stack is where it says.
+    /// The unwind entries are checked against the instructions: each change of the stack is where they say.
     #[test]
-    fn the_frame_is_described_where_it_changes() {
-        let code = code(&Places { code: 0, slot: 0, memory: 0, clones: (0, 0), table: 0, groups: 0 }).unwrap();
-        let [(range, instructions), _] = unwind(0);
-        let mut decoder = Decoder::with_ip(64, &code[range.start as usize..range.end as usize], range.start, DecoderOptions::NONE);
-        let (mut depth, mut expected) = (8i64, Vec::new());
-        for inst in decoder.iter().take_while(|i| i.mnemonic() != Mnemonic::Ret) {
-            if inst.mnemonic() != Mnemonic::Call {
-                depth -= i64::from(inst.stack_pointer_increment());
+    fn frames_are_described_where_they_change() {
+        let code = code(&Places { code: 0, slot: 0, memory: 0, clones: (0, 0), table: 0, groups: 0, handlers: None }).unwrap();
+        for (range, instructions) in unwind(0) {
+            let mut decoder = Decoder::with_ip(64, &code[range.start as usize..range.end as usize], range.start, DecoderOptions::NONE);
+            let (mut depth, mut expected) = (8i64, Vec::new());
+            for inst in decoder.iter().take_while(|i| i.mnemonic() != Mnemonic::Ret) {
+                if inst.mnemonic() != Mnemonic::Call {
+                    depth -= i64::from(inst.stack_pointer_increment());
+                }
+                if inst.op_count() == 2 && inst.op0_register() == iced_x86::Register::RSP && inst.op1_kind() != OpKind::Register {
+                    depth += inst.try_immediate(1).unwrap() as i64 * if inst.mnemonic() == Mnemonic::Sub { 1 } else { -1 };
+                }
+                if expected.last().map_or(8, |e: &(u64, i64)| e.1) != depth {
+                    expected.push((inst.next_ip() - range.start, depth));
+                }
             }
-            if inst.op_count() == 2 && inst.op0_register() == iced_x86::Register::RSP && inst.op1_kind() != OpKind::Register {
-                depth += inst.try_immediate(1).unwrap() as i64 * if inst.mnemonic() == Mnemonic::Sub { 1 } else { -1 };
+            assert_eq!(depth, 8);
+            let (mut at, mut got, mut rest) = (0u64, Vec::new(), &instructions[..]);
+            while let [op, tail @ ..] = rest {
+                rest = match op {
+                    0x40..=0x7f => {
+                        at += u64::from(op & 63);
+                        tail
+                    }
+                    2 => {
+                        at += u64::from(tail[0]);
+                        &tail[1..]
+                    }
+                    3 => {
+                        at += u64::from(u16::from_le_bytes([tail[0], tail[1]]));
+                        &tail[2..]
+                    }
+                    0x0e => {
+                        let long = usize::from(tail[0] & 0x80 != 0);
+                        got.push((at, i64::from(tail[0] & 0x7f) | if long == 1 { i64::from(tail[1]) << 7 } else { 0 }));
+                        &tail[1 + long..]
+                    }
+                    _ => &tail[1..],
+                };
             }
-            if expected.last().map_or(8, |e: &(u64, i64)| e.1) != depth {
-                expected.push((inst.next_ip() - range.start, depth));
-            }
+            assert_eq!(got, expected);
         }
-        assert_eq!(depth, 8);
-        let (mut at, mut got, mut rest) = (0u64, Vec::new(), &instructions[..]);
-        while let [op, tail @ ..] = rest {
-            rest = match op {
-                0x40..=0x7f => {
-                    at += u64::from(op & 63);
-                    tail
-                }
-                2 => {
-                    at += u64::from(tail[0]);
-                    &tail[1..]
-                }
-                0x0e => {
-                    let long = usize::from(tail[0] & 0x80 != 0);
-                    got.push((at, i64::from(tail[0] & 0x7f) | if long == 1 { i64::from(tail[1]) << 7 } else { 0 }));
-                    &tail[1 + long..]
-                }
-                _ => &tail[1..],
-            };
+    }
+
+    /// Distances that take no step, one, or a new group; each place is found, and none between them.
+    #[test]
+    fn far_places_are_in_groups_of_their_own() {
+        let mut table = Table::default();
+        let places: Vec<(u64, u64)> = [(0, 0), (5, 5), (20, 5), (15, 1), (16, 1), (16, 16), (100, 255), (255, 100), (100, 256), (300, 290), (256, 10), (3, 200), (600, 600), (1, 1)]
+            .iter()
+            .scan((40, 7), |at, step| {
+                *at = (at.0 + step.0, at.1 + step.1);
+                Some(*at)
+            })
+            .collect();
+        table.places(places.iter().copied(), 0x10_0000);
+        let (bytes, groups) = (table.bytes(), table.groups() as usize);
+        for offset in 0..3000 {
+            let expected = places.iter().find(|p| p.0 == offset).map(|p| p.1);
+            assert_eq!(shown(&bytes, groups, 0x10_0000, offset), expected, "{offset}");
         }
-        assert_eq!(got, expected);
+        assert_eq!(groups, 5);
     }
 }

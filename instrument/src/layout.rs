@@ -290,7 +290,11 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         // Any of the words will do: the C library is in each of them, or what looks for it.
         let slot = wrapped.slots.first().copied().unwrap_or(0);
         let first = placed.clones.first().copied().unwrap_or(code_at);
-        let places = faults::Places { code, slot, memory, clones: (first, clones_end), table, groups };
+        let loads = || parts.elf.loads().map(|s| (s.vaddr, s.vaddr.saturating_add(s.memsz)));
+        let whole = loads().map(|s| s.0).min().zip(loads().map(|s| s.1).max());
+        // What starts a process stays in it.
+        let handlers = if parts.elf.interpreter().is_some() || !parts.elf.is_pie() { None } else { whole };
+        let places = faults::Places { code, slot, memory, clones: (first, clones_end), table, groups, handlers };
         segment.put(code, &faults::code(&places).ok_or_else(out_of_reach)?);
         additions.overwrite.extend(redirected(parts.elf, wrapped, code)?);
     }

@@ -1,5 +1,5 @@
 // Code that goes into files of the pt flavour whose handlers look at faults, see faults.rs. Its bytes are copied: it refers to nothing but itself and, by
-// distances from its start, to the six words of its head, which faults.rs fills in.
+// distances from its start, to the words of its head, which faults.rs fills in.
 //
 // It must run at any moment: in handlers, in children of vfork, before constructors.
 
@@ -13,6 +13,10 @@
     .hidden mgz_faults_leaves
     .globl mgz_faults_thunks
     .hidden mgz_faults_thunks
+    .globl mgz_faults_pushes
+    .hidden mgz_faults_pushes
+    .globl mgz_faults_pops
+    .hidden mgz_faults_pops
     .globl mgz_faults_end
     .hidden mgz_faults_end
 
@@ -24,6 +28,8 @@ mgz_faults_code:
     .long 0     // 12: (no distance) bytes of all clones
     .long 0     // 16: the table
     .long 0     // 20: (no distance) groups in it
+    .long 0     // 24: lowest handler to be replaced
+    .long 0     // 28: (no distance) bytes of code that has such handlers; 0: all code
 
 // int sigaction(int signal, const struct sigaction *new, struct sigaction *old): in place of the C library's. A handler that takes a context is
 // replaced by its thunk, and a thunk in the old action by its handler.
@@ -34,6 +40,9 @@ mgz_faults_sigaction:
     sub rsp, 168
     mov rbx, rdx
     lea r12, [rip + .Lmgz_faults_head]
+    lea eax, [rdi - 1]
+    cmp eax, 64
+    jae 5f                              // no signal: nothing is read
     test rsi, rsi
     jz 5f
     mov r10, [rsi]
@@ -41,6 +50,20 @@ mgz_faults_sigaction:
     jbe 5f                              // SIG_DFL, SIG_IGN
     test byte ptr [rsi + 136], 4        // SA_SIGINFO
     jz 5f
+    mov ecx, [r12 + 28]
+    test ecx, ecx
+    jz 1f
+    movsxd rax, dword ptr [r12 + 24]
+    add rax, r12
+    neg rax
+    add rax, r10
+    cmp rax, rcx
+    jae 5f                              // it may outlive this file
+1:  lea rax, [rip + .Lmgz_faults_thunks]
+    neg rax
+    add rax, r10
+    cmp rax, 8*256
+    jb 5f                               // a thunk already, from somebody who has asked the kernel
     mov r8, rdi
     mov rdi, rsp
     mov ecx, 19
@@ -104,31 +127,42 @@ mgz_faults_thunks:
     .set .Lmgz_faults_n, .Lmgz_faults_n + 1
     .endr
 
-// A handler's arguments lie in edi (signal), rsi (siginfo_t) and rdx (ucontext_t), which stay, as do the stack and rbp, by which the handler may go through
-// frames. What else is in registers is the interrupted code's, and in the context.
+// A handler's arguments lie in edi (signal), rsi (siginfo_t) and rdx (ucontext_t), which stay, as do the stack and all that a function leaves as it is: it may be another
+// handler that calls this one, as a function.
 .Lmgz_faults_show:
     movzx eax, al
     lea r8, [rip + .Lmgz_faults_head]
-    movsxd rbx, dword ptr [r8 + 4]
-    add rbx, r8
-    mov rbx, [rbx + 8*rax]
+    movsxd r11, dword ptr [r8 + 4]
+    add r11, r8
+    mov r11, [r11 + 8*rax]
     cmp edi, 11
     ja 9f
     mov eax, 0x9b0                      // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV
     bt eax, edi
     jnc 9f
+    test rsi, rsi
+    jz 9f
+    test rdx, rdx
+    jz 9f
     cmp dword ptr [rsi + 8], 0          // si_code: not sent by a process
     jle 9f
     mov r10, [rdx + 168]                // rip
     cmp edi, 5
     jne 2f
     dec r10                             // behind an int3
-2:  movsxd r13, dword ptr [r8 + 8]
-    add r13, r8
-    sub r10, r13
+2:  movsxd r9, dword ptr [r8 + 8]
+    add r9, r8
+    sub r10, r9                         // place in the clones
     mov eax, [r8 + 12]
     cmp r10, rax
     jae 9f
+mgz_faults_pushes:
+    push r11
+    push rbx
+    push r12
+    push r13
+    push r14
+    mov r13, r9
     movsxd r9, dword ptr [r8 + 16]
     add r9, r8
     // The last group that begins at or before the place.
@@ -147,46 +181,54 @@ mgz_faults_thunks:
 4:  mov r11d, eax
     jmp 3b
 5:  test ecx, ecx
-    jz 9f
+    jz 8f
     lea rcx, [rcx + 2*rcx]
     lea r12, [r9 + 4*rcx - 12]
-    mov eax, [r12]                      // place in the clones
+    mov eax, [r12]
     movsxd r11, dword ptr [r12 + 4]
     mov r14d, [r12 + 8]
     add r14, r9                         // steps
     add r13, rax
-    sub r13, r11
-    mov r11, r13                        // place in the original
+    sub r13, r11                        // place in the original
 6:  cmp rax, r10
     je 1f
-    ja 9f
+    ja 8f
     movzx ecx, byte ptr [r14]
     inc r14
     test ecx, ecx
-    jz 9f
+    jz 8f
     cmp ecx, 16
     je 7f
-    mov r12d, ecx
-    and r12d, 15
+    mov ebx, ecx
+    and ebx, 15
     shr ecx, 4
-    add ecx, r12d
-    jmp 8f
+    add ecx, ebx
+    add rax, rcx
+    add r13, rbx
+    jmp 6b
 7:  movzx ecx, byte ptr [r14]
-    movzx r12d, byte ptr [r14 + 1]
+    movzx ebx, byte ptr [r14 + 1]
     add r14, 2
-8:  add rax, rcx
-    add r11, r12
+    add rax, rcx
+    add r13, rbx
     jmp 6b
 1:  xor eax, eax
     cmp edi, 5
     sete al
-    add r11, rax                        // behind the int3
+    add r13, rax                        // behind the int3
     mov rax, [rdx + 168]
     cmp [rsi + 16], rax                 // si_addr
     jne 2f
-    mov [rsi + 16], r11
-2:  mov [rdx + 168], r11
+    mov [rsi + 16], r13
+2:  mov [rdx + 168], r13
+8:
+mgz_faults_pops:
+    pop r14
+    pop r13
+    pop r12
+    pop rbx
+    pop r11
 9:  xor eax, eax
-    jmp rbx
+    jmp r11
 mgz_faults_end:
     .popsection

@@ -44,7 +44,9 @@ pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let mut wrapped = Wrapped { slots: imports.slots.iter().filter_map(named).collect(), ..Wrapped::default() };
     let stubs: BTreeSet<u64> = imports.stubs.iter().filter_map(named).collect();
     let targets: BTreeSet<u64> = wrapped.slots.union(&stubs).copied().collect();
-    if wrapped.slots.is_empty() {
+    // Two functions may be two different ones.
+    let names: BTreeSet<&String> = imports.slots.values().filter(|n| is_installer(n)).collect();
+    if names.len() != 1 {
         return None;
     }
     for &end in &imports.stub_jumps {
