@@ -35,7 +35,8 @@ pub struct Report {
     pub records: u64,
     /// Entry jumps into the clone.
     pub patches: u64,
-    /// Handlers that look at faults are shown the original's places (`pt` only; with `soft` the runtime always does).
+    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the original's places by way of `sigaction` (with `soft` the
+    /// runtime always does that).
     pub shows_faults: bool,
     /// Executable bytes of the input (linkage tables left out).
     pub text_bytes: u64,
@@ -238,7 +239,8 @@ impl Report {
         }
         line("records", format!("{} ({:.2} per load)", self.records, self.records as f64 / l.total.max(1) as f64));
         if self.shows_faults {
-            line("handlers", "of faults are shown the original code, by way of sigaction".into());
+            let how = if self.backend == "pt" { ", and are shown the original code by way of sigaction" } else { "" };
+            line("handlers", format!("may look at faults: probes change no register{how}"));
         }
         line("size", format!("{} bytes of code and {} of unwind tables became {} and {} more (growth {:.2})", self.text_bytes, self.old_unwind_bytes, self.clone_bytes, self.unwind_bytes, self.growth));
         line("time", format!("{:.2} s", self.seconds));

@@ -14,7 +14,7 @@ use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
-use crate::handlers::Wrapped;
+use crate::handlers::{Finding, Wrapped};
 use crate::{faults, freestanding, handlers, lines, names};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -116,11 +116,9 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, if there are such, so that [`faults`] can show them the original's places.
-fn shown_by(elf: &Elf, input: &Input, program: &Program) -> Result<Option<Wrapped>, Refusal> {
-    let Some(finding) = handlers::inspected_faults(elf, input, program) else { return Ok(None) };
-    let wrapped = handlers::wrapped(elf, input, program).map(Some);
-    wrapped.ok_or_else(|| {
+/// The pt flavour: through what handlers that may look at faults are installed, so that [`faults`] can show them the original's places.
+fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> Result<Wrapped, Refusal> {
+    handlers::wrapped(elf, input, program).ok_or_else(|| {
         Refusal::declined(format!(
             "it may install a handler for SIGSEGV or the like that looks at where a fault happened ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
             finding.why, finding.at
@@ -149,11 +147,12 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
-    let wrapped = match options.flavour {
-        FLAVOUR_PT => shown_by(&elf, &input, &program)?,
+    let inspected = handlers::inspected_faults(&elf, &input, &program);
+    input.shows_faults = inspected.is_some();
+    let wrapped = match inspected {
+        Some(finding) if options.flavour == FLAVOUR_PT => Some(shown_by(&elf, &input, &program, &finding)?),
         _ => None,
     };
-    input.shows_faults = wrapped.is_some();
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
     let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
@@ -166,6 +165,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             )));
         }
     }
+    let shows_faults = input.shows_faults;
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let readable: Vec<String> = program.functions.par_iter().map(|f| names::readable(&f.name)).collect();
     let mut entries = Vec::with_capacity(outcomes.len());
@@ -189,7 +189,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
-    if wrapped.is_some() {
+    if shows_faults {
         faults::uncover(&elf, &mut clones);
         report.shows_faults = true;
     }

@@ -4,15 +4,17 @@
 //! results are wrapped in the extension that the hardware applies. Memory keeps its content between stores that may touch it (another
 //! thread that changes an index between its check and its use would break the original as well).
 
+use crate::hash::{FastHasher, FastMap};
 use crate::ir::{Gpr, Insn};
 use crate::regs::{CALLER_SAVED, RAX, gpr, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register};
+use std::hash::{Hash, Hasher};
 
 /// Number of a value in [`Machine`].
 pub type Id = u32;
 
 /// A value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// A register at the chain's start.
     Start(Gpr),
@@ -45,6 +47,8 @@ pub struct Compared {
 #[derive(Debug, Default)]
 pub struct Machine {
     values: Vec<Value>,
+    /// The first value with each hash. Chains through large functions have thousands of values.
+    numbers: FastMap<u64, Id>,
     regs: [Id; 16],
     memory: Vec<(Id, u8, Id)>,
     version: u32,
@@ -79,16 +83,24 @@ impl Machine {
     }
 
     fn intern(&mut self, v: Value) -> Id {
-        if let Some(found) = self.values.iter().position(|o| *o == v) {
-            return found as Id;
+        let mut hasher = FastHasher::default();
+        v.hash(&mut hasher);
+        let number = self.values.len() as Id;
+        let first = *self.numbers.entry(hasher.finish()).or_insert(number);
+        if first < number {
+            let known = if self.values[first as usize] == v { Some(first as usize) } else { self.values.iter().position(|o| *o == v) };
+            if let Some(known) = known {
+                return known as Id;
+            }
         }
         self.values.push(v);
-        self.values.len() as Id - 1
+        number
     }
 
     fn opaque(&mut self) -> Id {
         let n = self.values.len() as u32;
-        self.intern(Value::Opaque(n))
+        self.values.push(Value::Opaque(n));
+        n
     }
 
     /// A constant.

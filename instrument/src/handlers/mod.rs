@@ -95,7 +95,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     if let Some(&(at, _)) = imports.strange.iter().find(|s| is_installer(&s.1) || s.1 == "syscall") {
         return Some(Finding { at, why: "an entry of the linkage table that is not understood" });
     }
-    if let Some(finding) = unseen(elf, input, &imports) {
+    if let Some(finding) = unseen(input, program, &imports) {
         return Some(finding);
     }
     let search = Search { input, program, imports: &imports, wrapped, asked: RefCell::default() };
@@ -135,18 +135,23 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
 }
 
 /// Why calls of `sigaction` may not be seen at all: they reach it through registers, or the loader is asked for it.
-fn unseen(elf: &Elf, input: &Input, imports: &Imports) -> Option<Finding> {
+fn unseen(input: &Input, program: &Program, imports: &Imports) -> Option<Finding> {
     let known = |map: &HashMap<u64, String>| map.iter().filter(|e| is_installer(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let (slots, stubs) = (known(&imports.slots), known(&imports.stubs));
     if !slots.is_empty() && places(input, &slots.into_iter().chain(stubs).collect()).into_iter().all(|p| is_system_call(input, p)) {
         return Some(Finding { at: 0, why: "sigaction is called by code that is not seen" });
     }
-    let asks = imports.slots.values().any(|n| n == "dlsym" || n == "dlvsym");
-    let strings = elf.dynamic_value(crate::elf::read::dt(object::elf::DT_STRTAB)).zip(elf.dynamic_value(crate::elf::read::dt(object::elf::DT_STRSZ)));
-    let is_string = |at: u64| strings.is_some_and(|(start, size)| (start..start.saturating_add(size)).contains(&at));
+    let asks = |map: &HashMap<u64, String>| map.iter().filter(|e| e.1 == "dlsym" || e.1 == "dlvsym").map(|e| *e.0).collect::<Vec<u64>>();
+    let asks: BTreeSet<u64> = asks(&imports.slots).into_iter().chain(asks(&imports.stubs)).collect();
+    if asks.is_empty() {
+        return None;
+    }
     let name = regex::bytes::Regex::new(r"(?-u)\x00sigaction\x00").ok()?;
-    let mut found = input.segments.iter().filter(|_| asks).flat_map(|s| name.find_iter(s.bytes).map(|m| s.vaddr + m.start() as u64));
-    found.find(|&at| !is_string(at)).map(|at| Finding { at, why: "the loader may be asked for sigaction" })
+    let names: BTreeSet<u64> = input.segments.iter().flat_map(|s| name.find_iter(s.bytes).map(|m| s.vaddr + m.start() as u64 + 1)).collect();
+    // Names in tables are not asked for; who asks for a name has it at hand.
+    let functions = |targets: &BTreeSet<u64>| places(input, targets).into_iter().filter(|&p| !is_system_call(input, p)).filter_map(|p| program.function_at(p)).collect::<BTreeSet<_>>();
+    let asking = functions(&asks).intersection(&functions(&names)).next().copied()?;
+    Some(Finding { at: program.function(asking).range.start, why: "the loader may be asked for sigaction" })
 }
 
 /// Functions of the file through which others install handlers, by address.
