@@ -1,6 +1,7 @@
 /* Handlers of faults that others install and hand on: chains of handlers, old actions that are asked for, faults at a function's first instructions, loads that
    are tried again after their page has come (their registers as they were, though they overwrite them), loads that are stepped over (what they would
-   have overwritten as it was), a stack that grows where it ends, threads that fail at one time. */
+   have overwritten as it was), values that only the way through a handler reads, instructions that a handler decodes, a stack that grows where it ends, threads that
+   fail at one time. */
 #define _GNU_SOURCE
 #include "mix.h"
 #include <pthread.h>
@@ -34,6 +35,47 @@ __asm__(".text\n.p2align 4\n.globl mgz_first, mgz_at_first\n.type mgz_first, @fu
         ".p2align 4\n.globl mgz_divide, mgz_at_division\n.type mgz_divide, @function\n"
         "mgz_divide: .cfi_startproc\n movq %rdi, %rax\n cqto\nmgz_at_division: idivq %rsi\n ret\n.cfi_endproc\n.size mgz_divide, . - mgz_divide\n");
 
+/* What a load does not bring: a value that was read before, one that was made several loads ago, what only the code behind a failure reads. The loads have four bytes. */
+__attribute__((noinline)) static long kept(long *p, long i, long a, long b) {
+    long value = a * b;
+    if (value == 3)
+        return 1;
+    __asm__ volatile(".byte 0x48, 0x8b, 0x04, 0xf7" : "+a"(value) : "D"(p), "S"(i));
+    return value;
+}
+
+__attribute__((noinline)) static long last_good(long **table, long n) {
+    long sum = 0, value = 1;
+    for (long i = 0; i < n; i++) {
+        long *p = table[i];
+        __asm__ volatile(".byte 0x48, 0x8b, 0x04, 0xf7" : "+a"(value) : "D"(p), "S"(i));
+        sum = sum * 7 + value;
+    }
+    return sum;
+}
+
+__attribute__((noinline)) static long made_before(long ***table, long i, long j) {
+    long value;
+    __asm__ volatile("movq $-1, %0" : "=&a"(value));
+    long *p = table[i][j];
+    __asm__ volatile(".byte 0x48, 0x8b, 0x04, 0xf7" : "+a"(value) : "D"(p), "S"(0l));
+    return value;
+}
+
+/* Where a handler goes on: (what fails, where to). */
+extern char mgz_may_fail[], mgz_fixup[];
+long mgz_fixed(long **table, long i, long other);
+__asm__(".text\n.p2align 4\n.globl mgz_fixed, mgz_may_fail, mgz_fixup\n.type mgz_fixed, @function\n"
+        "mgz_fixed: .cfi_startproc\n movq %rdx, %rcx\n leaq 5(%rcx), %r8\n movq (%rdi,%rsi,8), %rax\n movq 8(%rdi,%rsi,8), %r9\nmgz_may_fail: movq (%rax), %rax\n"
+        " addq %r9, %rax\n subq %r9, %rax\n movl $0, %r8d\n movl $0, %ecx\n ret\n"
+        "mgz_fixup: leaq (%r8,%rcx,2), %rax\n ret\n.cfi_endproc\n.size mgz_fixed, . - mgz_fixed\n");
+
+/* 7 bytes, at the very start. */
+long mgz_far(const char *);
+extern char mgz_at_far[];
+__asm__(".text\n.p2align 4\n.globl mgz_far, mgz_at_far\n.type mgz_far, @function\n"
+        "mgz_far: .cfi_startproc\nmgz_at_far: movq 0x1000(%rdi), %rax\n addq $1, %rax\n ret\n.cfi_endproc\n.size mgz_far, . - mgz_far\n");
+
 static char *place(void *context) {
     return (char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
 }
@@ -47,6 +89,20 @@ static void pager(int s, siginfo_t *info, void *context) {
         skipped++;
         return;
     }
+    static const unsigned char load[] = {0x48, 0x8b, 0x04, 0xf7}, far_load[] = {0x48, 0x8b, 0x87, 0, 0x10, 0, 0};
+    if ((uintptr_t)info->si_addr < 65536) {
+        greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+        if (place(context) == mgz_may_fail)
+            registers[REG_RIP] = (greg_t)mgz_fixup;
+        else if (memcmp(place(context), load, sizeof load) == 0)
+            registers[REG_RIP] += sizeof load;
+        else if (memcmp(place(context), far_load, sizeof far_load) == 0) {
+            registers[REG_RIP] += sizeof far_load;
+            registers[REG_RAX] = 41;
+        } else
+            _Exit(98);
+        return;
+    }
     if ((char *)info->si_addr < area || (char *)info->si_addr >= area + PAGES * PAGE)
         _Exit(99);
     mprotect((void *)((uintptr_t)info->si_addr & -(uintptr_t)PAGE), PAGE, PROT_READ | PROT_WRITE);
@@ -57,7 +113,7 @@ static void looker(int s, siginfo_t *info, void *context) {
     char *at = place(context);
     wrong += at >= area && at < area + PAGES * PAGE;
     before.sa_sigaction(s, info, context);
-    wrong += place(context) != at && place(context) != mgz_behind_default;
+    wrong += place(context) != at && place(context) != mgz_behind_default && (uintptr_t)info->si_addr >= 65536;
 }
 
 static void stepper(int s, siginfo_t *info, void *context) {
@@ -164,6 +220,17 @@ int main(void) {
         mix((uint64_t)mgz_default((long *)16, i));
         mix((uint64_t)mgz_illegal(i));
         mix((uint64_t)mgz_divide(i, i % 3));
+    }
+
+    long (*volatile far)(const char *) = mgz_far;
+    long four[4] = {11, 22, 33, 44}, *missing = (long *)8, *table[4] = {four, missing, four, missing};
+    long **rows[2] = {table, table};
+    for (int i = 0; i < 3; i++) {
+        mix((uint64_t)kept(i ? missing : four, i, i + 2, 5));
+        mix((uint64_t)last_good(table, 4));
+        mix((uint64_t)made_before(rows, 1, i));
+        mix((uint64_t)mgz_fixed(table, i, i * 1000));
+        mix((uint64_t)far((char *)(uintptr_t)(i + 1)));
     }
 
     /* A stack of which only the top is there. */
