@@ -79,6 +79,13 @@ impl Section {
     }
 }
 
+// What runtimes leave in files without symbols: backwards, so that this program has none of them. Go's is the start of its build information; OCaml's and V8's are names
+// that these look for while they run.
+const MARK_GO: &[u8] = b":fnidliub oG \xff";
+const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
+const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
+const MARK_V8: &[u8] = b"\0enilopmarTyrtnEreterpretnI";
+
 /// A relocation that the loader applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
@@ -359,6 +366,13 @@ impl<'a> Elf<'a> {
         notes
     }
 
+    /// Whether a segment holds a mark, forwards.
+    fn has(&self, mark: &[u8]) -> bool {
+        let text: Vec<u8> = mark.iter().rev().copied().collect();
+        let finder = memchr::memmem::Finder::new(&text);
+        self.loads().any(|s| self.at(s.vaddr).is_some_and(|data| finder.find(&data[..data.len().min(s.filesz as usize)]).is_some()))
+    }
+
     /// GNU build id in hex; empty if there is none.
     pub fn build_id(&self) -> String {
         let notes = self.notes();
@@ -371,19 +385,21 @@ impl<'a> Elf<'a> {
         if self.notes().iter().any(|n| n.0 == abi::NOTE_NAME && n.1 == abi::NOTE_MODULE) {
             return Err(Refusal::declined("already instrumented; instrument the original file"));
         }
-        if self.sections.iter().any(|s| s.name == ".gopclntab" || s.name == ".go.buildinfo" || s.name == ".note.go.buildid") {
+        let go = |s: &Section| s.name == ".gopclntab" || s.name == ".go.buildinfo" || s.name == ".note.go.buildid";
+        if self.sections.iter().any(go) || self.notes().iter().any(|n| n.0.starts_with(b"Go\0")) || self.has(MARK_GO) {
             return Err(Refusal::declined(
                 "a Go program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
             ));
         }
         let ocaml = |name: &str| name == "caml_frametable" || name == "caml_system__frametable" || name == "caml_system__code_begin";
-        if super::symbols::any(self, ocaml) {
+        // Its interpreter of bytecode is a C program.
+        if super::symbols::any(self, ocaml) || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE) {
             return Err(Refusal::declined(
                 "an OCaml program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
             ));
         }
         let v8 = |name: &str| name.starts_with("v8_Default_embedded_blob_") || name == "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
-        if super::symbols::any(self, v8) {
+        if super::symbols::any(self, v8) || self.has(MARK_V8) {
             return Err(Refusal::declined(
                 "it contains V8 (as node and Chromium do), which knows its built-in functions by their addresses, and instrumented ones have others",
             ));
@@ -508,6 +524,30 @@ mod tests {
             let ranges = Elf::parse(&wild).unwrap().code_ranges();
             assert_eq!(ranges.len(), good.len() - 1, "{addr:#x} + {size:#x}");
             assert!(ranges.iter().all(|r| good.contains(r)));
+        }
+    }
+
+    /// Runtimes that find return addresses in tables are known by what they leave in files that have neither symbols nor section headers.
+    #[test]
+    fn runtimes_are_known_without_symbols() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::parse(&data).unwrap();
+        assert!(elf.check_instrumentable().is_ok(), "this program holds none of the marks: {:?}", elf.check_instrumentable());
+        let at = elf.section(".rodata").unwrap().offset as usize;
+        for (mark, expected) in [(MARK_GO, "a Go program"), (MARK_OCAML, "an OCaml program"), (MARK_V8, "it contains V8")] {
+            let mut marked = data.clone();
+            let text: Vec<u8> = mark.iter().rev().copied().collect();
+            marked[at..at + text.len()].copy_from_slice(&text);
+            // No section headers.
+            marked[40..48].fill(0);
+            marked[58..64].fill(0);
+            let refusal = Elf::parse(&marked).unwrap().check_instrumentable().unwrap_err();
+            assert!(refusal.to_string().starts_with(expected), "{refusal}");
+            if mark == MARK_OCAML {
+                let interpreter: Vec<u8> = MARK_BYTECODE.iter().rev().copied().collect();
+                marked[at + 64..at + 64 + interpreter.len()].copy_from_slice(&interpreter);
+                assert!(Elf::parse(&marked).unwrap().check_instrumentable().is_ok());
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Symbol tables.
 
-use super::read::{Elf, SYM, Section};
+use super::read::{Elf, SYM, Section, dt};
 use super::bytes;
 use object::elf;
 
@@ -24,6 +24,10 @@ pub fn table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>> {
     let (Some(data), Some(strings)) = (elf.section_bytes(section), elf.sections.get(section.link as usize).and_then(|s| elf.section_bytes(s))) else {
         return Vec::new();
     };
+    read(data, strings)
+}
+
+fn read<'a>(data: &'a [u8], strings: &'a [u8]) -> Vec<Symbol<'a>> {
     let symbol = |s: &[u8]| {
         Some(Symbol {
             name: String::from_utf8_lossy(bytes::text(strings, bytes::u32(s, 0)? as usize)?),
@@ -36,18 +40,51 @@ pub fn table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>> {
     data.chunks_exact(SYM).filter_map(symbol).collect()
 }
 
+/// All symbols: those of both tables or, in a file without section headers, those that the loader finds.
+fn all<'a>(elf: &Elf<'a>) -> Vec<Symbol<'a>> {
+    let tables = elf.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB.0 || s.kind == elf::SHT_DYNSYM.0);
+    match elf.sections.is_empty() {
+        true => dynamic(elf).unwrap_or_default(),
+        false => tables.flat_map(|s| table(elf, s)).collect(),
+    }
+}
+
+/// The dynamic symbols by the loader's tables. How many there are only the hash table tells.
+fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
+    let at = |tag| elf.at(elf.dynamic_value(dt(tag))?);
+    let (data, strings) = (at(elf::DT_SYMTAB)?, at(elf::DT_STRTAB)?);
+    let count = match at(elf::DT_HASH) {
+        Some(table) => bytes::u32(table, 4)? as usize,
+        None => gnu_count(at(elf::DT_GNU_HASH)?)?,
+    };
+    Some(read(&data[..data.len().min(count.checked_mul(SYM)?)], strings))
+}
+
+/// Symbols that a GNU hash table knows of, and those before them (which are undefined): one more than the last number in its chains.
+fn gnu_count(table: &[u8]) -> Option<usize> {
+    let word = |n: usize| bytes::u32(table, n.checked_mul(4)?);
+    let (buckets, first, bloom) = (word(0)? as usize, word(1)? as usize, word(2)? as usize);
+    let start = bloom.checked_mul(2)?.checked_add(4)?;
+    let chains = start.checked_add(buckets)?;
+    let mut last = table.get(start * 4..chains.checked_mul(4)?)?.chunks_exact(4).filter_map(|b| bytes::u32(b, 0)).max()? as usize;
+    if last < first {
+        // Nothing is defined.
+        return Some(first);
+    }
+    // The low bit of a hash ends its chain.
+    while word(chains.checked_add(last.checked_sub(first)?)?)? & 1 == 0 {
+        last += 1;
+    }
+    Some(last + 1)
+}
+
 /// Defined function symbols of both tables, as `(name, address, size)`.
 pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
     let mut found = Vec::new();
-    for section in &elf.sections {
-        if section.kind != elf::SHT_SYMTAB.0 && section.kind != elf::SHT_DYNSYM.0 {
-            continue;
-        }
-        for s in table(elf, section) {
-            let function = s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
-            if function && s.section != 0 && s.value != 0 && !s.name.is_empty() {
-                found.push((s.name.into_owned(), s.value, s.size));
-            }
+    for s in all(elf) {
+        let function = s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
+        if function && s.section != 0 && s.value != 0 && !s.name.is_empty() {
+            found.push((s.name.into_owned(), s.value, s.size));
         }
     }
     found.sort();
@@ -57,6 +94,27 @@ pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
 
 /// Whether any symbol's name fits.
 pub fn any(elf: &Elf, fits: impl Fn(&str) -> bool) -> bool {
-    let tables = elf.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB.0 || s.kind == elf::SHT_DYNSYM.0);
-    tables.flat_map(|s| table(elf, s)).any(|s| fits(&s.name))
+    all(elf).into_iter().any(|s| fits(&s.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_s_symbols_are_those_of_the_section() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::parse(&data).unwrap();
+        let section = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0).unwrap();
+        let expected = table(&elf, section);
+        let mut bare = data.clone();
+        bare[40..48].fill(0);
+        bare[58..64].fill(0);
+        let bare = Elf::parse(&bare).unwrap();
+        let got = all(&bare);
+        assert!(got.len() > 10 && got.len() <= expected.len(), "{} of {}", got.len(), expected.len());
+        assert_eq!(got, expected[..got.len()]);
+        // The hash table knows of all that are defined.
+        assert!(expected[got.len()..].iter().all(|s| s.section == 0));
+    }
 }
