@@ -19,7 +19,7 @@
 
 use crate::elf::Elf;
 use crate::emit::Emitted;
-use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4};
+use crate::unwind::Cie;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use std::ops::Range;
 
@@ -103,20 +103,8 @@ pub fn code(places: &Places) -> Option<Vec<u8>> {
 }
 
 /// The common part of the unwind entries for the code.
-pub const UNWIND: Cie = Cie {
-    augmented: true,
-    signal: false,
-    has_lsda: false,
-    lsda_indirect: false,
-    personality: None,
-    code_align: 1,
-    data_align: -8,
-    return_column: 16,
-    encoding: ENC_PCREL4,
-    lsda_encoding: ENC_OMIT,
-    // The frame begins 8 bytes above rsp, and the return address lies there.
-    instructions: &[0x0c, 7, 8, 0x90, 1],
-};
+// The frame begins 8 bytes above rsp, and the return address lies there.
+pub const UNWIND: Cie = Cie::plain(false, &[0x0c, 7, 8, 0x90, 1]);
 
 /// Unwind entries for the code at `at`: what each describes, and its instructions.
 pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {

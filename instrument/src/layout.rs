@@ -15,7 +15,7 @@ use crate::{faults, freestanding};
 use crate::ir::TableForm;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
-use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4, Fde, Tables, cfi, merge};
+use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
@@ -465,19 +465,7 @@ fn fixup(f: &Fixup, clone: u64, resolver: &Resolver, places: &[u64], tables: &[T
 }
 
 /// The common part of the entry for [`HANDLER_CALL`].
-const HANDLERS: Cie = Cie {
-    augmented: true,
-    signal: true,
-    has_lsda: false,
-    lsda_indirect: false,
-    personality: None,
-    code_align: 1,
-    data_align: -8,
-    return_column: 16,
-    encoding: ENC_PCREL4,
-    lsda_encoding: ENC_OMIT,
-    instructions: &[],
-};
+const HANDLERS: Cie = Cie::plain(true, &[]);
 
 /// Where the unwind tables went (start, end).
 struct Frames {

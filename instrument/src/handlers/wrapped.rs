@@ -78,7 +78,7 @@ pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
 }
 
 enum Use {
-    /// None, or a call or jump to a stub, which is as good.
+    /// None, or a call or jump to an entry of the linkage table, which is as good.
     None,
     /// A jump or (true) a call through a word.
     Through(bool),

@@ -106,7 +106,7 @@ pub fn merge(parts: impl IntoIterator<Item = Part>, most_bytes: usize) -> Vec<Pa
 mod tests {
     use super::*;
     use crate::unwind::write::EhFrame;
-    use crate::unwind::{Cie, ENC_OMIT, ENC_PCREL4};
+    use crate::unwind::Cie;
     use gimli::{BaseAddresses, LittleEndian, UnwindContext, UnwindSection};
 
     /// push rbp at 1; the frame is given up at 0x1e, with a branch behind that has it still.
@@ -119,19 +119,7 @@ mod tests {
     }
 
     fn cie() -> Cie<'static> {
-        Cie {
-            augmented: true,
-            signal: false,
-            has_lsda: false,
-            lsda_indirect: false,
-            personality: None,
-            code_align: 1,
-            data_align: -8,
-            return_column: 16,
-            encoding: ENC_PCREL4,
-            lsda_encoding: ENC_OMIT,
-            instructions: &[0x0c, 7, 8, 0x90, 1],
-        }
+        Cie::plain(false, &[0x0c, 7, 8, 0x90, 1])
     }
 
     /// The rules at addresses, as text.

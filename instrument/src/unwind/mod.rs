@@ -157,6 +157,25 @@ pub struct Cie<'a> {
     pub instructions: &'a [u8],
 }
 
+impl Cie<'_> {
+    /// For code of our own without exception tables; `instructions` say where its frame begins.
+    pub const fn plain(signal: bool, instructions: &[u8]) -> Cie<'_> {
+        Cie {
+            augmented: true,
+            signal,
+            has_lsda: false,
+            lsda_indirect: false,
+            personality: None,
+            code_align: 1,
+            data_align: -8,
+            return_column: 16,
+            encoding: ENC_PCREL4,
+            lsda_encoding: ENC_OMIT,
+            instructions,
+        }
+    }
+}
+
 /// Unwind information of one piece of code.
 #[derive(Clone, Debug)]
 pub struct Fde<'a> {
