@@ -40,15 +40,23 @@ unsafe extern "C" {
 const HANDLERS: usize = 256;
 /// Bytes of writable memory, zero at first.
 pub const MEMORY: usize = 8 * HANDLERS;
-/// Places in a group of the table.
-const GROUP: usize = 64;
+/// Stations in a group of the table.
+const GROUP: usize = 256;
 /// Bytes of a group's head.
 const GROUP_HEAD: usize = 12;
 /// Bytes of an entry jump.
 const JUMP: u64 = 5;
-/// The step that has two bytes behind it. (Others' low half is not 0.)
-const WIDE: u8 = 16;
-/// Ends the steps of a function.
+/// Bytes of a `ptwrite` of a register, at most.
+const PTWRITE: u64 = 5;
+/// How much longer a step is in the clone, by its kind: by a `ptwrite` of a new register, of an old one, as long as in the original. Other lengths are behind the step.
+const LONGER: [i64; 3] = [5, 4, 0];
+/// The kind of steps with a length of their own.
+const OWN: u8 = 3;
+/// In place of a length: what follows has an entry jump over it.
+const HIDDEN: i8 = i8::MIN;
+/// A step with a length of its own and two bytes of distance. (Other steps of its kind have a distance that is not 0.)
+const FAR: u8 = 1;
+/// Ends the steps of a group before a station that is too far away.
 const END: u8 = 0;
 
 fn offset(of: *const u8) -> usize {
@@ -109,7 +117,6 @@ pub const UNWIND: Cie = Cie::plain(false, &[0x0c, 7, 8, 0x90, 1]);
 /// Unwind entries for the code at `at`: what each describes, and its instructions.
 pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     const ADVANCE: u8 = 0x40;
-    const ADVANCE1: u8 = 0x02;
     const ADVANCE2: u8 = 0x03;
     const DEF_CFA_OFFSET: u8 = 0x0e;
     const RBX: u8 = 0x80 | 3;
@@ -126,49 +133,39 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     let [low, high] = ((pushes - thunks) as u16).to_le_bytes();
     // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back the other way round.
     let mut search = vec![ADVANCE2, low, high, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 24, RBX, 3, ADVANCE | 2, DEF_CFA_OFFSET, 32, R12, 4];
-    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 40, R13, 5, ADVANCE | 2, DEF_CFA_OFFSET, 48, R14, 6, ADVANCE1, (pops + 2 - (pushes + 9)) as u8, DEF_CFA_OFFSET, 40]);
+    let [low, high] = ((pops + 2 - (pushes + 9)) as u16).to_le_bytes();
+    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 40, R13, 5, ADVANCE | 2, DEF_CFA_OFFSET, 48, R14, 6, ADVANCE2, low, high, DEF_CFA_OFFSET, 40]);
     search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 32, ADVANCE | 2, DEF_CFA_OFFSET, 24, ADVANCE | 1, DEF_CFA_OFFSET, 16, ADVANCE | 2, DEF_CFA_OFFSET, 8]);
     let range = |from: usize, to: usize| at + from as u64..at + to as u64;
     [(range(start, thunks), frame), (range(thunks, code_len()), search)]
 }
 
-/// How an instruction can fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Risk {
-    None,
-    /// Where the stack ends, or by going where nothing is.
-    Stack,
-    Any,
-}
-
-fn risk(inst: &Instruction) -> Risk {
+/// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump to where nothing is.
+fn may_fail(inst: &Instruction) -> bool {
     use Mnemonic::*;
     let harmless = |o: u32| match inst.op_kind(o) {
         OpKind::Register => inst.op_register(o).is_gpr(),
         kind => is_branch(kind) || inst.try_immediate(o).is_ok(),
     };
     match inst.mnemonic() {
-        Lea | Nop | Endbr64 => return Risk::None,
+        Lea | Nop | Endbr64 => return false,
         // Vectors are moved or cleared, whatever they hold.
         Pxor | Xorps | Xorpd | Vpxor | Vxorps | Vxorpd | Movaps | Movapd | Movdqa | Movdqu | Movups | Movupd | Movd | Movq
             if (0..inst.op_count()).all(|o| inst.op_kind(o) == OpKind::Register) =>
         {
-            return Risk::None;
+            return false;
         }
         _ => {}
     }
     if !(0..inst.op_count()).all(harmless) {
-        return Risk::Any;
+        return true;
     }
     match inst.mnemonic() {
-        Push | Pop | Leave | Call | Ret => Risk::Stack,
-        // To an address that cannot be one, and then it is the jump that fails.
-        Jmp if inst.op0_kind() == OpKind::Register => Risk::Stack,
+        Push | Pop | Leave | Call | Ret => false,
         Mov | Movzx | Movsx | Movsxd | Add | Sub | Adc | Sbb | And | Or | Xor | Not | Neg | Inc | Dec | Cmp | Test | Shl | Shr | Sar | Rol | Ror | Shld | Shrd | Mul | Imul | Bt
-        | Bts | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp | Clc | Stc | Cmc | Cld | Std => Risk::None,
+        | Bts | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp | Clc | Stc | Cmc | Cld | Std => false,
         // Jumps, moves and bytes that hang on flags.
-        _ if inst.condition_code() != ConditionCode::None => Risk::None,
-        _ => Risk::Any,
+        _ => inst.condition_code() == ConditionCode::None,
     }
 }
 
@@ -187,28 +184,45 @@ fn covers_risk(bytes: &[u8], at: u64) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP);
-    covered.into_iter().any(|inst| risk(&inst) == Risk::Any)
+    covered.into_iter().any(|inst| may_fail(&inst))
 }
 
-/// Maps the clone's instructions that may fail to the original's, for the code: groups, then the steps of all.
+/// Maps clones to the original, for the code: groups, then the steps of all.
 ///
-/// A group is three words: where in the clones its first instruction is (bytes from the first clone), the distance from the original there to the clone, where in the
-/// table its steps are. A step leads to the next instruction that may fail: a byte of which the low half is the distance in the original, and the high half
-/// how much longer it is in the clone; or [`WIDE`], the distances in the clone and in the original, less than 256 each. 0 ends a function, or a group before a
-/// place that is farther away.
+/// Most instructions have the same length in the clone. So the table has *stations*, where the distance to the original changes; what lies behind one is as far from
+/// it in the clone as in the original, but not behind the next one's place in the original: what was put in counts to what follows it.
+/// A step leads from a station to the next, and is a byte of which the low two bits are its [kind](LONGER), the others the distance in the clone. If the kind is
+/// [`OWN`], how much longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes behind [`FAR`]). If [`HIDDEN`] stands in for it, the original of
+/// what comes up to the next station has an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a group before a station that no step leads to.
+///
+/// A group is three words: where in the clones its first station is (bytes from the first clone), the distance from the original there to the clone, where in the
+/// table its steps are.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heads: Vec<[u32; 3]>,
     steps: Vec<u8>,
+    last: Option<Station>,
+}
+
+/// The last one of a table that is being made.
+#[derive(Clone, Copy, Debug)]
+struct Station {
+    /// Bytes from the first clone.
+    clone: u64,
+    /// From the original to that, or what it was before the last hidden part.
+    distance: i64,
+    /// Stations that there may still be in this group.
+    left: usize,
 }
 
 impl Table {
-    /// Of all clones, which lie at these addresses.
-    pub fn new(elf: &Elf, clones: &[Box<Emitted>], addresses: &[u64]) -> Table {
+    /// Of all clones, which lie at these addresses, in ascending order.
+    pub fn new(clones: &[Box<Emitted>], addresses: &[u64]) -> Table {
+        debug_assert!(addresses.is_sorted());
         let mut table = Table::default();
         let first = addresses.first().copied().unwrap_or(0);
         for (clone, &at) in clones.iter().zip(addresses) {
-            table.function(elf, clone, at - first, first);
+            table.function(clone, at - first, first);
         }
         table
     }
@@ -222,70 +236,109 @@ impl Table {
     pub fn bytes(&self) -> Vec<u8> {
         let steps_at = (self.heads.len() * GROUP_HEAD) as u32;
         let words = self.heads.iter().flat_map(|&[at, distance, step]| [at, distance, steps_at + step]);
-        words.flat_map(u32::to_le_bytes).chain(self.steps.iter().copied()).collect()
+        words.flat_map(u32::to_le_bytes).chain(self.steps.iter().copied()).chain([END]).collect()
     }
 
     /// `at`: bytes from the first clone, which lies at `first`.
-    fn function(&mut self, elf: &Elf, clone: &Emitted, at: u64, first: u64) {
+    fn function(&mut self, clone: &Emitted, at: u64, first: u64) {
         let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
-        let all = Originals { stream: &clone.stream, clone: at, orig: clone.range.start };
-        self.places(all.filter(|&(_, orig)| !covered(orig) && elf.at(orig).is_some_and(may_fail)), first);
+        self.station(at, clone.range.start, first);
+        let (mut hidden, mut put_in, mut left_out) = (false, false, None);
+        let mut parts = Parts { stream: &clone.stream, clone: at, orig: clone.range.start };
+        for part in parts.by_ref() {
+            if covered(part.orig) {
+                if !hidden {
+                    self.hide(part.clone);
+                }
+                hidden = true;
+            } else if part.clone_len > 0 || put_in {
+                // (What is left out has a station as well if something was put in before it: that might be as long.)
+                let expected = self.last.map(|last| (part.clone as i64 - last.distance) as u64);
+                // Who goes on at a no-operation that was left out comes to the same.
+                let as_good = part.orig_len == 0 && part.clone_len <= PTWRITE && left_out.is_some() && left_out == expected;
+                if hidden || expected != Some(part.orig) && !as_good {
+                    self.station(part.clone, part.orig, first);
+                }
+                hidden = false;
+            }
+            put_in = part.orig_len == 0;
+            left_out = if part.clone_len == 0 && part.orig_len > 0 { left_out.or(Some(part.orig)) } else { None };
+        }
+        if put_in && !hidden {
+            // A jump to what follows in the original.
+            self.station(parts.clone, parts.orig, first);
+        }
     }
 
-    /// The places of one function, in order: bytes from the first clone, which lies at `first`, and place in the original.
-    fn places(&mut self, places: impl Iterator<Item = (u64, u64)>, first: u64) {
-        let mut last: Option<(u64, u64)> = None;
+    /// From here on, this is the original. `clone`: bytes from the first one, which lies at `first`.
+    fn station(&mut self, clone: u64, orig: u64, first: u64) {
+        let distance = clone as i64 - orig as i64;
         let mut left = 0;
-        for (to, orig) in places {
+        if let Some(last) = self.last {
             // The last step of a group leads to the next one, where no search for something in this group goes on.
-            if !last.is_none_or(|from| self.step(to - from.0, orig - from.1)) {
-                // Too far: this group ends, and another begins.
-                left = 0;
-                self.steps.push(END);
+            match i8::try_from(distance - last.distance) {
+                Ok(more) if more != HIDDEN && self.step(clone - last.clone, more) => left = last.left,
+                _ => self.steps.push(END),
             }
-            if left == 0 {
-                self.heads.push([to as u32, (first + to).wrapping_sub(orig) as u32, self.steps.len() as u32]);
-                left = GROUP;
-            }
-            left -= 1;
-            last = Some((to, orig));
         }
-        if last.is_some() {
-            self.steps.push(END);
+        if left == 0 {
+            self.heads.push([clone as u32, (first as i64 + distance) as u32, self.steps.len() as u32]);
+            left = GROUP;
+        }
+        self.last = Some(Station { clone, distance, left: left - 1 });
+    }
+
+    /// From here on, handlers see the clone.
+    fn hide(&mut self, clone: u64) {
+        let Some(last) = self.last else { return };
+        // An entry jump is not far from where its function begins. (If it were, handlers would see the original behind it.)
+        if self.own_step(clone - last.clone, HIDDEN) {
+            self.last = Some(Station { clone, left: last.left.saturating_sub(1), ..last });
         }
     }
 
-    /// Whether it is not too far. (A way in several steps would have stations that are no places.)
-    fn step(&mut self, clone: u64, orig: u64) -> bool {
-        if let Some(more) = clone.checked_sub(orig)
-            && more < 16
-            && (1..16).contains(&orig)
-        {
-            self.steps.push((more as u8) << 4 | orig as u8);
-            return true;
+    /// Whether it is not too far.
+    fn step(&mut self, clone: u64, longer: i8) -> bool {
+        match LONGER.iter().position(|&l| l == i64::from(longer)) {
+            Some(kind) if (1..64).contains(&clone) => {
+                self.steps.push((clone as u8) << 2 | kind as u8);
+                true
+            }
+            _ => self.own_step(clone, longer),
         }
-        let (Ok(clone), Ok(orig)) = (u8::try_from(clone), u8::try_from(orig)) else { return false };
-        self.steps.extend([WIDE, clone, orig]);
+    }
+
+    fn own_step(&mut self, clone: u64, longer: i8) -> bool {
+        let Ok(far) = u16::try_from(clone) else { return false };
+        let ([low, high], longer) = (far.to_le_bytes(), longer as u8);
+        match far {
+            1..64 => self.steps.extend([low << 2 | OWN, longer]),
+            0 | 64..256 => self.steps.extend([OWN, low, longer]),
+            _ => self.steps.extend([FAR, low, high, longer]),
+        }
         true
     }
 }
 
-fn may_fail(bytes: &[u8]) -> bool {
-    let inst = Decoder::new(64, &bytes[..bytes.len().min(15)], DecoderOptions::NONE).decode();
-    risk(&inst) != Risk::None
-}
-
-/// Goes through the original's instructions in a function's stream: where each is in the clone and in the original.
-struct Originals<'a> {
+/// Goes through a function's stream: what is where in the clone and in the original.
+struct Parts<'a> {
     stream: &'a [u8],
     clone: u64,
     orig: u64,
 }
 
-impl Iterator for Originals<'_> {
-    type Item = (u64, u64);
+/// An instruction of the original, or (no length there) what was put in.
+struct Part {
+    clone: u64,
+    clone_len: u64,
+    orig: u64,
+    orig_len: u64,
+}
 
-    fn next(&mut self) -> Option<(u64, u64)> {
+impl Iterator for Parts<'_> {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
         loop {
             let (&token, rest) = self.stream.split_first()?;
             self.stream = rest;
@@ -294,12 +347,9 @@ impl Iterator for Originals<'_> {
                 self.stream = rest.iter().position(|byte| byte & 0x80 == 0).map_or(&[], |end| &rest[end + 1..]);
                 continue;
             }
-            let (orig, len) = (token >> 4, token & 15);
-            let place = (self.clone, self.orig);
-            (self.clone, self.orig) = (place.0 + u64::from(len), place.1 + u64::from(orig));
-            if orig > 0 && len > 0 {
-                return Some(place);
-            }
+            let part = Part { clone: self.clone, clone_len: u64::from(token & 15), orig: self.orig, orig_len: u64::from(token >> 4) };
+            (self.clone, self.orig) = (part.clone + part.clone_len, part.orig + part.orig_len);
+            return Some(part);
         }
     }
 }
@@ -334,8 +384,12 @@ mod tests {
             &[0xd8, 0xc1],                   // fadd st, st(1)
             &[0x0f, 0x31],                   // rdtsc
         ];
-        let stack: [&[u8]; 4] = [&[0x53], &[0xc3], &[0xe8, 0, 0, 0, 0], &[0xff, 0xd0]];
-        let none: [&[u8]; 7] = [
+        let none: [&[u8]; 11] = [
+            // The end of the stack, and jumps to where nothing is.
+            &[0x53],
+            &[0xc3],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xff, 0xd0],
             &[0x48, 0x8d, 0x07],             // lea rax, [rdi]
             &[0x0f, 0x1f, 0x44, 0, 0],       // nop [rax + rax]
             &[0x83, 0xc0, 5],                // add eax, 5
@@ -344,9 +398,8 @@ mod tests {
             &[0x66, 0x0f, 0xef, 0xc0],       // pxor xmm0, xmm0
             &[0xf3, 0x0f, 0x1e, 0xfa],       // endbr64
         ];
-        assert!(any.iter().all(|b| risk(&decode(b)) == Risk::Any), "{:?}", any.iter().map(|b| risk(&decode(b))).collect::<Vec<_>>());
-        assert!(stack.iter().all(|b| risk(&decode(b)) == Risk::Stack));
-        assert!(none.iter().all(|b| risk(&decode(b)) == Risk::None), "{:?}", none.iter().map(|b| risk(&decode(b))).collect::<Vec<_>>());
+        assert!(any.iter().all(|b| may_fail(&decode(b))), "{:?}", any.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
+        assert!(!none.iter().any(|b| may_fail(&decode(b))), "{:?}", none.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
     }
 
     #[test]
@@ -370,16 +423,31 @@ mod tests {
         let mut at = u64::from(word(group));
         let mut orig = (first + at).wrapping_sub(word(group + 4) as i32 as i64 as u64);
         let mut steps = &table[word(group + 8) as usize..];
-        while at < offset {
-            let (clone, original, len) = match steps[0] {
-                END => return None,
-                WIDE => (steps[1], steps[2], 3),
-                step => ((step >> 4) + (step & 15), step & 15, 1),
+        let mut hidden = false;
+        let mut most = u64::MAX;
+        let mut byte = || steps.split_off_first().copied().unwrap();
+        loop {
+            let step = byte();
+            if step == END {
+                break;
+            }
+            let kind = step & 3;
+            let clone = match step {
+                FAR => u64::from(u16::from_le_bytes([byte(), byte()])),
+                OWN => u64::from(byte()),
+                _ => u64::from(step >> 2),
             };
-            (at, orig) = (at + u64::from(clone), orig + u64::from(original));
-            steps = &steps[len..];
+            let longer = if kind == OWN || step == FAR { i64::from(byte() as i8) } else { LONGER[usize::from(kind)] };
+            let hides = longer == i64::from(HIDDEN);
+            let there = orig + clone;
+            let there = if hides { there } else { there.wrapping_sub_signed(longer) };
+            if at + clone > offset {
+                most = if hides { most } else { there };
+                break;
+            }
+            (at, orig, hidden) = (at + clone, there, hides);
         }
-        (at == offset).then_some(orig)
+        (!hidden).then_some((orig + (offset - at)).min(most))
     }
 
     /// Every instruction of this program's clones, against the address map: what may fail is found, and nothing else.
@@ -406,22 +474,37 @@ mod tests {
         // The first one is not where the segment begins.
         let mut next = 0x1000_0001u64;
         let addresses: Vec<u64> = clones.iter().map(|c| (next, next += c.code.len() as u64 + 1).0).collect();
-        let table = Table::new(&elf, &clones, &addresses);
+        let table = Table::new(&clones, &addresses);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
         let placed = Placed { clones: addresses.clone(), ..Placed::default() };
         let map = address_map(&clones, &placed);
         let map = AddrMap::new(&map).unwrap();
-        let (mut found, mut hidden) = (0, 0);
+        let (mut found, mut hidden, mut put_in) = (0, 0, 0);
         for (function, clone) in clones.iter().enumerate().step_by(5) {
+            let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
             for step in map.walk(function).unwrap() {
-                let covered = clone.patches.iter().any(|p| p.0 < step.orig && step.orig < p.0 + JUMP);
-                let expected = (step.orig_len > 0 && step.clone_len > 0 && may_fail(elf.at(step.orig).unwrap()) && !covered).then_some(step.orig);
-                assert_eq!(shown(&bytes, groups, addresses[0], step.clone - addresses[0]), expected, "{step:x?}");
-                found += usize::from(expected.is_some());
-                hidden += usize::from(covered);
+                let way = |at: u64| shown(&bytes, groups, addresses[0], at - addresses[0]);
+                if step.orig_len > 0 && step.clone_len > 0 {
+                    let expected = (!covered(step.orig)).then_some(step.orig);
+                    assert_eq!(way(step.clone), expected, "{step:x?}");
+                    found += usize::from(expected.is_some());
+                    hidden += usize::from(expected.is_none());
+                } else if step.clone_len > 0 {
+                    // What was put in counts to what it was put before, or to no-operations before that.
+                    let code = &clone.code[(step.clone - addresses[function]) as usize..][..usize::from(step.clone_len)];
+                    for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter() {
+                        let there = way(inst.ip());
+                        let skipped = |from: u64| Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE).iter().take_while(|i| i.ip() < step.orig).all(|i| !may_fail(&i));
+                        let good = |from: u64| from == step.orig || inst.ip() == step.clone && from < step.orig && step.orig - from < 32 && skipped(from);
+                        assert_eq!(there.is_some_and(good), !covered(step.orig), "{step:x?} {:x} {there:x?}", inst.ip());
+                    }
+                    put_in += 1;
+                }
             }
         }
-        assert!(found > 2000 && hidden > 10 && groups > clones.len(), "{found} found, {hidden} hidden, {groups} groups of {} functions", clones.len());
+        assert!(found > 2000 && hidden > 10 && put_in > 100, "{found} found, {hidden} hidden, {put_in} put in");
+        // Every seventh function: the distance to the next one is a station of a group of its own.
+        assert!(groups > clones.len() && groups < clones.len() * 11 / 10, "{groups} groups of {} functions", clones.len());
     }
 
     #[test]
@@ -464,10 +547,6 @@ mod tests {
                         at += u64::from(op & 63);
                         tail
                     }
-                    2 => {
-                        at += u64::from(tail[0]);
-                        &tail[1..]
-                    }
                     3 => {
                         at += u64::from(u16::from_le_bytes([tail[0], tail[1]]));
                         &tail[2..]
@@ -484,23 +563,41 @@ mod tests {
         }
     }
 
-    /// Distances that take no step, one, or a new group; each place is found, and none between them.
+    /// Distances that take one byte, two, three, or a new group; hidden parts among them, at once or far away; the search finds all places, those between stations included.
     #[test]
-    fn far_places_are_in_groups_of_their_own() {
+    fn far_stations_are_in_groups_of_their_own() {
+        let first = 0x10_0000;
         let mut table = Table::default();
-        let places: Vec<(u64, u64)> = [(0, 0), (5, 5), (20, 5), (15, 1), (16, 1), (16, 16), (100, 255), (255, 100), (100, 256), (300, 290), (256, 10), (3, 200), (600, 600), (1, 1)]
-            .iter()
-            .scan((40, 7), |at, step| {
-                *at = (at.0 + step.0, at.1 + step.1);
-                Some(*at)
-            })
-            .collect();
-        table.places(places.iter().copied(), 0x10_0000);
-        let (bytes, groups) = (table.bytes(), table.groups() as usize);
-        for offset in 0..3000 {
-            let expected = places.iter().find(|p| p.0 == offset).map(|p| p.1);
-            assert_eq!(shown(&bytes, groups, 0x10_0000, offset), expected, "{offset}");
+        // By byte of the clone: the original.
+        let mut expected: Vec<Option<u64>> = vec![None; 40];
+        // Bytes to the next station, and how much longer that is in the clone; `None`: it hides what comes.
+        let steps = [(5, 5), (20, 15), (4, 4), (63, 5), (64, 5), (16, -3), (255, 100), (255, -127), (256, 4), (9, 128), (7, -128), (11, 10), (300, 0), (1, 1), (2, -9), (65_535, 5), (65_536, 4)];
+        let hidden = [(3, 2), (0, 6), (700, 1), (255, 3), (90, 255)];
+        let mut at = (40, 7_000u64);
+        table.station(at.0, at.1, first);
+        let mut go = |table: &mut Table, far: u64, longer: i64| {
+            let next = (at.0 + far, (at.1 + far).wrapping_add_signed(-longer));
+            expected.extend((0..far).map(|k| Some(if longer > 0 { (at.1 + k).min(next.1) } else { at.1 + k })));
+            at = next;
+            table.station(at.0, at.1, first);
+        };
+        for round in 0..300 {
+            let (far, longer) = steps[round * 7 % steps.len()];
+            // Wherever the next station is not reached by a step, nothing is known of it.
+            go(&mut table, far, if (-127..128).contains(&longer) && far < 65_536 { longer } else { longer.min(0) });
         }
-        assert_eq!(groups, 5);
+        let groups_before = table.groups();
+        for (far, len) in hidden {
+            let (start, orig) = at;
+            at = (start + far + len, orig + far + len - 3.min(len));
+            expected.extend((0..far).map(|k| Some(orig + k)).chain((0..len).map(|_| None)));
+            table.hide(start + far);
+            table.station(at.0, at.1, first);
+        }
+        let (bytes, groups) = (table.bytes(), table.groups() as usize);
+        for (offset, &expected) in expected.iter().enumerate() {
+            assert_eq!(shown(&bytes, groups, first, offset as u64), expected, "{offset}");
+        }
+        assert!(groups_before > 30 && groups as u32 == groups_before, "{groups_before} {groups}");
     }
 }

@@ -231,7 +231,7 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let bytes: Vec<(u64, Vec<u8>)> = bytes.map(|(table, &place)| Ok((place, table_bytes(table, &resolver)?))).collect::<Result<_, Refusal>>()?;
     bytes.iter().for_each(|(place, bytes)| segment.put(*place, bytes));
     let shown_table = parts.wrapped.map(|_| {
-        let table = faults::Table::new(parts.elf, parts.clones, &placed.clones);
+        let table = faults::Table::new(parts.clones, &placed.clones);
         let at = segment.align(4);
         segment.bytes.extend_from_slice(&table.bytes());
         (at, table.groups())

@@ -1,7 +1,7 @@
 /* Handlers of faults that others install and hand on: chains of handlers, old actions that are asked for, faults at a function's first instructions, loads that
    are tried again after their page has come (their registers as they were, though they overwrite them), loads that are stepped over (what they would
    have overwritten as it was), values that only the way through a handler reads, instructions that a handler decodes, a stack that grows where it ends, threads that
-   fail at one time. */
+   fail at one time, breakpoints. */
 #define _GNU_SOURCE
 #include "mix.h"
 #include <pthread.h>
@@ -14,7 +14,7 @@ enum { PAGE = 4096, PAGES = 64 };
 static char *area;
 static struct sigaction before;
 static volatile int wrong, faults, skipped;
-extern char mgz_at_first[], mgz_at_default[], mgz_behind_default[], mgz_at_ud2[], mgz_at_division[];
+extern char mgz_behind_int3[], mgz_at_first[], mgz_at_default[], mgz_behind_default[], mgz_at_ud2[], mgz_at_division[];
 
 /* Each of these is the first instruction of a function, or one of the first. */
 long mgz_first(const int *);
@@ -23,6 +23,7 @@ long mgz_second(long, const int *);
 long mgz_default(const long *, long);
 long mgz_illegal(long);
 long mgz_divide(long, long);
+long mgz_breaks(const long *);
 __asm__(".text\n.p2align 4\n.globl mgz_first, mgz_at_first\n.type mgz_first, @function\n"
         "mgz_first: .cfi_startproc\nmgz_at_first: movl (%rdi), %eax\n addl $1, %eax\n cltq\n ret\n.cfi_endproc\n.size mgz_first, . - mgz_first\n"
         ".p2align 4\n.globl mgz_second\n.type mgz_second, @function\n"
@@ -32,6 +33,8 @@ __asm__(".text\n.p2align 4\n.globl mgz_first, mgz_at_first\n.type mgz_first, @fu
         ".size mgz_default, . - mgz_default\n"
         ".p2align 4\n.globl mgz_illegal, mgz_at_ud2\n.type mgz_illegal, @function\n"
         "mgz_illegal: .cfi_startproc\n leaq 1(%rdi), %rax\nmgz_at_ud2: ud2\n addq $2, %rax\n ret\n.cfi_endproc\n.size mgz_illegal, . - mgz_illegal\n"
+        ".p2align 4\n.globl mgz_breaks, mgz_behind_int3\n.type mgz_breaks, @function\n"
+        "mgz_breaks: .cfi_startproc\n movq (%rdi), %rax\n int3\nmgz_behind_int3: imulq $3, %rax\n addq 8(%rdi), %rax\n ret\n.cfi_endproc\n.size mgz_breaks, . - mgz_breaks\n"
         ".p2align 4\n.globl mgz_divide, mgz_at_division\n.type mgz_divide, @function\n"
         "mgz_divide: .cfi_startproc\n movq %rdi, %rax\n cqto\nmgz_at_division: idivq %rsi\n ret\n.cfi_endproc\n.size mgz_divide, . - mgz_divide\n");
 
@@ -124,6 +127,16 @@ static void stepper(int s, siginfo_t *info, void *context) {
     registers[REG_RIP] += s == SIGILL ? 2 : 3;
     if (s == SIGFPE)
         registers[REG_RAX] = 77;
+}
+
+static volatile long breaks;
+
+/* Behind a breakpoint. */
+static void trapped(int s, siginfo_t *info, void *context) {
+    (void)s;
+    (void)info;
+    wrong += place(context) != mgz_behind_int3;
+    breaks++;
 }
 
 static void install(int s, void (*handler)(int, siginfo_t *, void *), struct sigaction *old) {
@@ -232,6 +245,11 @@ int main(void) {
         mix((uint64_t)mgz_fixed(table, i, i * 1000));
         mix((uint64_t)far((char *)(uintptr_t)(i + 1)));
     }
+
+    install(SIGTRAP, trapped, NULL);
+    for (int i = 0; i < 3; i++)
+        mix((uint64_t)mgz_breaks(four));
+    mix((uint64_t)breaks);
 
     /* A stack of which only the top is there. */
     hide();

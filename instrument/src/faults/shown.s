@@ -149,7 +149,10 @@ mgz_faults_thunks:
     mov r10, [rdx + 168]                // rip
     cmp edi, 5
     jne 2f
-    dec r10                             // behind an int3
+    // SI_KERNEL: an int3, and rip is behind it. A step is left alone: shown a function's start, it would go on at the entry jump, and so on for ever.
+    cmp dword ptr [rsi + 8], 0x80
+    jne 9f
+    dec r10
 2:  movsxd r9, dword ptr [r8 + 8]
     add r9, r8
     sub r10, r9                         // place in the clones
@@ -190,29 +193,58 @@ mgz_faults_pushes:
     add r14, r9                         // steps
     add r13, rax
     sub r13, r11                        // place in the original
-6:  cmp rax, r10
-    je 1f
-    ja 8f
-    movzx ecx, byte ptr [r14]
+    xor ebx, ebx                        // 1: what is here has an entry jump over it
+6:  movzx ecx, byte ptr [r14]
     inc r14
     test ecx, ecx
-    jz 8f
-    cmp ecx, 16
+    jz 1f
+    mov r12d, ecx
+    shr r12d, 2
+    and ecx, 3
+    cmp ecx, 3
     je 7f
-    mov ebx, ecx
-    and ebx, 15
-    shr ecx, 4
-    add ecx, ebx
-    add rax, rcx
-    add r13, rbx
-    jmp 6b
-7:  movzx ecx, byte ptr [r14]
-    movzx ebx, byte ptr [r14 + 1]
+    test r12d, r12d
+    jz .Lmgz_faults_far
+    shl ecx, 3
+    mov r11d, 0x000405                  // how much longer, by kind
+    shr r11d, cl
+    movsx r11, r11b
+    jmp 5f
+.Lmgz_faults_far:
+    movzx r12d, word ptr [r14]
     add r14, 2
-    add rax, rcx
-    add r13, rbx
+    jmp 4f
+7:  test r12d, r12d
+    jnz 4f
+    movzx r12d, byte ptr [r14]
+    inc r14
+4:  movsx r11, byte ptr [r14]
+    inc r14
+5:  lea rcx, [rax + r12]                // the next station
+    add r12, r13
+    cmp r11d, -128
+    je 7f
+    sub r12, r11                        // its original
+    cmp rcx, r10
+    ja 4f
+    xor ebx, ebx
+    jmp 5f
+7:  cmp rcx, r10
+    ja 1f
+    mov ebx, 1
+5:  mov rax, rcx
+    mov r13, r12
     jmp 6b
-1:  xor eax, eax
+4:  sub r10, rax
+    add r13, r10
+    cmp r13, r12
+    cmova r13, r12                      // what was put in counts to what follows
+    jmp 2f
+1:  sub r10, rax
+    add r13, r10
+2:  test ebx, ebx
+    jnz 8f
+    xor eax, eax
     cmp edi, 5
     sete al
     add r13, rax                        // behind the int3
