@@ -6,6 +6,7 @@
 //! pages, some of them would tell little of the others: then the marks of some samples are kept instead, those whose number hashes to a multiple of `2^thinned`.
 
 use crate::mix::Mixed;
+use crate::names::{KEY_BITS, Names, TOGETHER};
 use crate::reuse::spread;
 use crate::rows::Rows;
 use std::collections::HashSet;
@@ -57,7 +58,13 @@ impl Default for Incidence {
 #[inline(always)]
 fn kept(address: u64, level: u32) -> bool {
     // The lowest bits of the product depend on few bits of the page: take from the middle.
-    level == 0 || (spread(address >> PAGE) >> 20) & ((1 << level) - 1) == 0
+    (spread(address >> PAGE) >> 20) & ((1 << level) - 1) == 0
+}
+
+/// Whether two marks of address spaces differ, without a branch for each part.
+#[inline(always)]
+fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
+    a.address ^ b.address | u64::from(a.sample ^ b.sample | a.group ^ b.group | of_a ^ of_b) != 0
 }
 
 /// Samples whose numbers differ by a multiple of this are kept or dropped together.
@@ -66,7 +73,7 @@ pub const ALIKE: u32 = 1 << 16;
 /// Whether the marks of a sample are kept.
 #[inline(always)]
 fn kept_sample(sample: u32, thinned: u32) -> bool {
-    thinned == 0 || (spread(u64::from(sample % ALIKE) + 1) >> 20) & ((1 << thinned) - 1) == 0
+    (spread(u64::from(sample % ALIKE) + 1) >> 20) & ((1 << thinned) - 1) == 0
 }
 
 impl Incidence {
@@ -93,16 +100,24 @@ impl Incidence {
             marks.reserve_exact((self.limit.min(LIMIT) + rows.len()).saturating_sub(marks.len()).max(marks.len()));
         }
         let before = marks.len();
-        for (&address, &group) in rows.address.iter().zip(rows.group) {
-            if !kept(address, self.level) {
-                continue;
+        let level = self.level;
+        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT>(), rows.len()) else { return };
+        let (mut list, mut new) = ([0u16; TOGETHER], [NOTHING; TOGETHER]);
+        for (address, group) in rows.address[..len].chunks(TOGETHER).zip(rows.group[..len].chunks(TOGETHER)) {
+            // Nobody can foresee what is kept, nor what is new: there is no branch on either. What is not on a list is written where the next one that is will be.
+            let (mut listed, mut added) = (0, 0);
+            for (at, &address) in address.iter().enumerate() {
+                list[listed % TOGETHER] = at as u16;
+                listed += usize::from(kept(address, level));
             }
-            let mark = Mark { address, group, sample };
-            let front = &mut self.front[(spread(address ^ u64::from(group) << 48) >> (64 - FRONT.trailing_zeros())) as usize];
-            if *front != (mark, space) {
+            for &at in &list[..listed.min(TOGETHER)] {
+                let mark = Mark { address: address[at as usize], group: group[at as usize], sample };
+                let front = &mut front[(spread(mark.address ^ u64::from(mark.group) << 48) >> (64 - FRONT.trailing_zeros())) as usize % FRONT];
+                new[added % TOGETHER] = mark;
+                added += usize::from(differ(front, &(mark, space)));
                 *front = (mark, space);
-                marks.push(mark);
             }
+            marks.extend_from_slice(&new[..added.min(TOGETHER)]);
         }
         self.used += marks.len() - before;
         if self.used > self.limit {
@@ -125,23 +140,46 @@ impl Incidence {
 
     /// Whether there are so many different values among the marks.
     fn has_many(&self, many: usize, of: impl Fn(&Mark) -> u64) -> bool {
-        let mut met: HashSet<(usize, u64), Mixed> = HashSet::default();
-        // Marks come as the loads did: often with the value of the one before.
-        let mut last = None;
-        self.spaces.iter().enumerate().any(|(space, marks)| {
-            marks.iter().any(|m| {
-                let value = (space, of(m));
-                if last.replace(value) != Some(value) {
-                    met.insert(value);
+        let (mut names, mut numbers, mut odd) = (Names::new(), [0; TOGETHER], HashSet::<u64, Mixed>::default());
+        let mut before = 0;
+        self.spaces.iter().any(|marks| {
+            let found = marks.chunks(TOGETHER).any(|some| {
+                if some.iter().fold(0, |any, m| any | of(m)) >> KEY_BITS == 0 {
+                    names.number(some.iter().map(&of), &mut numbers);
+                } else {
+                    // Among them are some that cannot have a number.
+                    for value in some.iter().map(&of) {
+                        if value >> KEY_BITS == 0 {
+                            names.number(std::iter::once(value), &mut numbers);
+                        } else {
+                            odd.insert(value);
+                        }
+                    }
                 }
-                met.len() >= many
-            })
+                before + names.len() + odd.len() >= many
+            });
+            before += names.len() + odd.len();
+            names.clear();
+            odd.clear();
+            found
         })
     }
 
     fn thin(&mut self) {
         let (level, thinned) = (self.level, self.thinned);
-        self.spaces.iter_mut().for_each(|marks| marks.retain(|m| kept(m.address, level) && kept_sample(m.sample, thinned)));
+        let keep = |marks: &mut Vec<Mark>| {
+            // As good as random: no branch on it.
+            let mut to = 0;
+            for at in 0..marks.len() {
+                let mark = marks[at];
+                marks[to] = mark;
+                to += usize::from(kept(mark.address, level) & kept_sample(mark.sample, thinned));
+            }
+            marks.truncate(to);
+        };
+        if level + thinned > 0 {
+            self.spaces.iter_mut().for_each(keep);
+        }
         self.used = self.spaces.iter().map(Vec::len).sum();
     }
 
@@ -289,6 +327,19 @@ mod tests {
         assert_eq!(marks.len(), 64 * samples.len(), "samples are kept whole");
         assert!(samples.iter().all(|&s| thin.has(s)) && (0..400).filter(|&s| thin.has(s)).count() == samples.len());
         assert!(samples.len() > 20 && marks.len() <= 10_000, "{}", samples.len());
+    }
+
+    #[test]
+    fn different_values_are_counted_by_address_space() {
+        let mut incidence = Incidence::new(usize::MAX);
+        // The same pages in two processes, again and again; of each third one the address is one that no number is for, as it may be in a damaged trace.
+        for i in 0..2000u64 {
+            let address = (i % 300) << 12 | u64::from(i % 3 == 0) << 63;
+            incidence.add(&Rows { address: &[address], size: &[8], group: &[1], implied: &[0] }, (i / 1000) as u32, i as u32);
+        }
+        let pages = |m: &Mark| m.address >> PAGE << 7;
+        assert!(incidence.has_many(600, pages) && !incidence.has_many(601, pages));
+        assert!(incidence.has_many(2000, |m| m.sample.into()) && !incidence.has_many(2001, |m| m.sample.into()));
     }
 
     #[test]

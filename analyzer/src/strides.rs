@@ -2,9 +2,11 @@
 //!
 //! Counted are differences from −512 to 512 bytes each by itself, greater ones by sign and power of two. Counts are exact and merge by addition.
 
+use crate::mix::Mixed;
 use crate::reuse::spread;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::hint::select_unpredictable;
 
 /// Differences up to this are counted each by itself.
 const EXACT: i64 = 512;
@@ -21,11 +23,10 @@ pub const NO_SITE: u32 = u32::MAX;
 /// Number of the bin of a difference.
 #[inline(always)]
 fn bin(difference: i64) -> u32 {
-    if (-EXACT..=EXACT).contains(&difference) {
-        return (difference + EXACT) as u32;
-    }
-    let octave = difference.unsigned_abs().ilog2();
-    FAR + octave * 2 + u32::from(difference < 0)
+    let octave = (difference.unsigned_abs() | 1).ilog2();
+    let far = FAR + octave * 2 + u32::from(difference < 0);
+    // Nobody can foresee which it is where both come.
+    select_unpredictable((-EXACT..=EXACT).contains(&difference), difference.wrapping_add(EXACT) as u32, far)
 }
 
 /// Smallest and greatest difference of a bin.
@@ -55,13 +56,11 @@ pub struct Stride {
     pub pct: f64,
 }
 
+/// The last access of a site.
 #[derive(Clone, Copy, Default)]
 struct Last {
     address: u64,
     sample: u32,
-    /// Bin of the last difference, and how often in a row it came.
-    bin: u32,
-    run: u32,
 }
 
 /// The state between accesses, and the counts.
@@ -69,26 +68,42 @@ struct Last {
 pub struct Strides {
     /// By site.
     last: Vec<Last>,
-    /// Sites whose runs are not in the table yet.
-    open: Vec<u32>,
     /// Number of the sample, from 1.
     sample: u32,
-    /// Key (site and bin, plus one) and count.
-    table: Vec<(u64, u64)>,
+    /// Key (site and bin, plus one) and below it the count, which is never 0; 0 is free.
+    table: Vec<u64>,
     used: usize,
-    /// Counts on their way to the table: their places are being fetched.
-    pending: Vec<(u64, u64)>,
+    /// Counts for which entries have no room.
+    carried: HashMap<u64, u64, Mixed>,
     /// By site and greater bin. Empty as long as there is none.
     far: Vec<u32>,
 }
 
-/// Counts that wait for their places.
-const PENDING: usize = 64;
+/// Bits of an entry that hold its count. (Those of a key are 44: sites have 32.)
+const COUNT_BITS: u32 = 20;
+const MOST: u64 = (1 << COUNT_BITS) - 1;
+/// Rows that go through each of the loops together.
+const TOGETHER: usize = 256;
+/// Tables from this size on do not stay in the first-level cache.
+const LARGE: usize = 1 << 12;
+
+/// What the first loop leaves to the others: nobody can foresee where a difference is counted, if it is, so there is no branch on it. What is
+/// not on a list is written where the next one that is will be.
+struct Found {
+    keys: [u64; TOGETHER],
+    of_table: usize,
+    places: [u32; TOGETHER],
+    of_far: usize,
+}
+
+#[inline(always)]
+fn key(site: u32, bin: u32) -> u64 {
+    (u64::from(site) << BIN_BITS | u64::from(bin)) + 1
+}
 
 impl Strides {
     /// Starts a sample.
     pub fn begin(&mut self) {
-        self.flush();
         self.sample = self.sample.wrapping_add(1);
         if self.sample == 0 {
             self.last.fill(Last::default());
@@ -101,81 +116,105 @@ impl Strides {
         if self.last.len() < sites as usize {
             self.last.resize(sites as usize, Last::default());
         }
-        let sample = self.sample.max(1);
-        for (&address, &site) in address.iter().zip(site) {
-            let Some(last) = self.last.get_mut(site as usize) else { continue };
-            if last.sample != sample {
-                *last = Last { address, sample, bin: 0, run: 0 };
-                continue;
-            }
-            let bin = bin(address.wrapping_sub(last.address) as i64);
-            last.address = address;
-            if last.run > 0 && bin == last.bin && last.run < u32::MAX {
-                last.run += 1;
-                continue;
-            }
-            let (old, run) = (last.bin, last.run);
-            (last.bin, last.run) = (bin, 1);
-            if run > 0 {
-                self.count(site, old, u64::from(run));
-            } else {
-                self.open.push(site);
-            }
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("bmi1") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.run_modern(address, site) };
         }
+        self.run_any(address, site);
     }
 
-    /// Puts all runs into the table.
-    fn flush(&mut self) {
-        for site in std::mem::take(&mut self.open) {
-            let last = &mut self.last[site as usize];
-            let (bin, run) = (last.bin, std::mem::take(&mut last.run));
-            if run > 0 {
-                self.count(site, bin, u64::from(run));
-            }
-        }
-    }
-
-    /// Puts everything into the table.
-    fn complete(&mut self) {
-        self.flush();
-        for (at, count) in std::mem::take(&mut self.far).into_iter().enumerate().filter(|c| c.1 > 0) {
-            self.count_in_table((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32, count.into());
-        }
-        self.settle();
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt")]
+    fn run_modern(&mut self, address: &[u64], site: &[u32]) {
+        self.run_any(address, site);
     }
 
     #[inline(always)]
-    fn count(&mut self, site: u32, bin: u32, times: u64) {
-        if bin >= FAR && (site as usize) < FAR_SITES {
-            let count = self.far.get_mut(site as usize * FAR_BINS + (bin - FAR) as usize);
-            if let Some(count) = count && let Ok(sum) = u32::try_from(u64::from(*count) + times) {
-                *count = sum;
-                return;
+    fn run_any(&mut self, address: &[u64], site: &[u32]) {
+        let mut found = Found { keys: [0; TOGETHER], of_table: 0, places: [0; TOGETHER], of_far: 0 };
+        for (address, site) in address.chunks(TOGETHER).zip(site.chunks(TOGETHER)) {
+            self.find(address, site, &mut found);
+            if found.of_far > 0 {
+                self.count_far(&found.places[..found.of_far.min(TOGETHER)]);
+            }
+            self.count(&found.keys[..found.of_table.min(TOGETHER)]);
+        }
+    }
+
+    /// The bins of differences.
+    #[inline(always)]
+    fn find(&mut self, address: &[u64], site: &[u32], found: &mut Found) {
+        let sample = self.sample.max(1);
+        let (mut of_table, mut of_far) = (0, 0);
+        for (&address, &site) in address.iter().zip(site) {
+            let Some(last) = self.last.get_mut(site as usize) else { continue };
+            let before = std::mem::replace(last, Last { address, sample });
+            let bin = bin(address.wrapping_sub(before.address) as i64);
+            let (known, is_far) = (before.sample == sample, (bin >= FAR) & ((site as usize) < FAR_SITES));
+            found.keys[of_table % TOGETHER] = key(site, bin);
+            of_table += usize::from(known & !is_far);
+            found.places[of_far % TOGETHER] = (site.wrapping_mul(FAR_BINS as u32)).wrapping_add(bin.wrapping_sub(FAR));
+            of_far += usize::from(known & is_far);
+        }
+        (found.of_table, found.of_far) = (of_table, of_far);
+    }
+
+    #[inline(always)]
+    fn count_far(&mut self, places: &[u32]) {
+        let sites = self.last.len().min(FAR_SITES);
+        if self.far.len() < sites * FAR_BINS {
+            self.far.resize(sites * FAR_BINS, 0);
+        }
+        for &place in places {
+            let count = &mut self.far[place as usize];
+            match count.checked_add(1) {
+                Some(sum) => *count = sum,
+                None => self.carry_far(place),
             }
         }
-        self.count_in_table(site, bin, times);
-        if self.far.is_empty() && bin >= FAR {
-            self.far = vec![0; self.last.len().min(FAR_SITES) * FAR_BINS];
+    }
+
+    /// There is no room for one more at a place.
+    #[cold]
+    fn carry_far(&mut self, place: u32) {
+        let count = std::mem::take(&mut self.far[place as usize]);
+        let key = key(place / FAR_BINS as u32, FAR + place % FAR_BINS as u32);
+        *self.carried.entry(key).or_default() += u64::from(count) + 1;
+    }
+
+    #[inline(always)]
+    fn count(&mut self, keys: &[u64]) {
+        self.reserve(keys.len());
+        if self.table.len() > LARGE {
+            keys.iter().for_each(|&key| crate::prefetch(&self.table[self.home(key)]));
+        }
+        for &key in keys {
+            let at = self.home(key);
+            let entry = self.table[at];
+            // The key and room for one more.
+            if entry ^ key << COUNT_BITS < MOST {
+                self.table[at] = entry + 1;
+            } else {
+                self.add(at, key, 1);
+            }
         }
     }
 
-    #[inline(never)]
-    fn count_in_table(&mut self, site: u32, bin: u32, times: u64) {
-        let key = (u64::from(site) << BIN_BITS | u64::from(bin)) + 1;
-        if let Some(place) = self.table.get(self.home(key)) {
-            crate::prefetch(place);
-        }
-        self.pending.push((key, times));
-        if self.pending.len() >= PENDING {
-            self.settle();
+    /// Makes room for `more` keys.
+    #[inline(always)]
+    fn reserve(&mut self, more: usize) {
+        if (self.used + more) * 3 > self.table.len() {
+            self.grow(more);
         }
     }
 
-    /// Puts the counts that wait into the table.
-    fn settle(&mut self) {
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.drain(..).for_each(|(key, times)| self.count_key(key, times));
-        self.pending = pending;
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let size = ((self.used + more) * 3).next_power_of_two();
+        let old = std::mem::replace(&mut self.table, vec![0; size]);
+        self.used = 0;
+        old.into_iter().filter(|&e| e != 0).for_each(|e| self.add(self.home(e >> COUNT_BITS), e >> COUNT_BITS, e & MOST));
     }
 
     #[inline(always)]
@@ -183,42 +222,48 @@ impl Strides {
         (spread(key) >> 20) as usize & self.table.len().wrapping_sub(1)
     }
 
-    fn count_key(&mut self, key: u64, times: u64) {
-        if self.used * 2 >= self.table.len() {
-            let old = std::mem::take(&mut self.table);
-            self.table = vec![(0, 0); (old.len() * 2).max(1 << 10)];
-            self.used = 0;
-            old.into_iter().filter(|e| e.0 != 0).for_each(|(key, times)| self.count_key(key, times));
-        }
+    /// Counts a key, which is `at` a place or behind. There is a free place.
+    fn add(&mut self, mut at: usize, key: u64, times: u64) {
         let mask = self.table.len() - 1;
-        let mut at = self.home(key);
-        loop {
-            let entry = &mut self.table[at];
-            if entry.0 == key {
-                entry.1 += times;
-                return;
-            }
-            if entry.0 == 0 {
-                *entry = (key, times);
-                self.used += 1;
-                return;
-            }
+        while self.table[at] != 0 && self.table[at] >> COUNT_BITS != key {
             at = (at + 1) & mask;
         }
+        let entry = &mut self.table[at];
+        self.used += usize::from(*entry == 0);
+        let mut sum = (*entry & MOST) + times;
+        if sum > MOST {
+            *self.carried.entry(key).or_default() += sum - 1;
+            sum = 1;
+        }
+        *entry = key << COUNT_BITS | sum;
+    }
+
+    /// All counts. Keys may come more than once.
+    fn all(&self) -> impl Iterator<Item = (u64, u64)> {
+        let table = self.table.iter().filter(|&&e| e != 0).map(|&e| (e >> COUNT_BITS, e & MOST));
+        let of_far = |(at, &count): (usize, &u32)| (key((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32), u64::from(count));
+        let far = self.far.iter().enumerate().filter(|c| *c.1 > 0).map(of_far);
+        table.chain(far).chain(self.carried.iter().map(|(&key, &count)| (key, count)))
     }
 
     /// Adds the counts of another one.
-    pub fn merge(&mut self, mut other: Strides) {
-        other.complete();
-        other.table.into_iter().filter(|e| e.0 != 0).for_each(|(key, times)| self.count_key(key, times));
+    pub fn merge(&mut self, other: Strides) {
+        for (key, times) in other.all() {
+            self.reserve(1);
+            self.add(self.home(key), key, times);
+        }
     }
 
     /// Counts by site and bin: (site, bin, count), sorted.
-    pub fn counts(&mut self) -> Vec<(u32, u32, u64)> {
-        self.complete();
-        let split = |&(key, count): &(u64, u64)| (((key - 1) >> BIN_BITS) as u32, ((key - 1) & ((1 << BIN_BITS) - 1)) as u32, count);
-        let mut all: Vec<(u32, u32, u64)> = self.table.iter().filter(|e| e.0 != 0).map(split).collect();
+    pub fn counts(&self) -> Vec<(u32, u32, u64)> {
+        let split = |(key, count): (u64, u64)| (((key - 1) >> BIN_BITS) as u32, ((key - 1) & ((1 << BIN_BITS) - 1)) as u32, count);
+        let mut all: Vec<(u32, u32, u64)> = self.all().map(split).collect();
         all.sort_unstable();
+        all.dedup_by(|next, kept| {
+            let same = (next.0, next.1) == (kept.0, kept.1);
+            kept.2 += if same { next.2 } else { 0 };
+            same
+        });
         all
     }
 }
@@ -319,6 +364,32 @@ mod tests {
         // Half of group 4's loads and a tenth of group 9's: 15, 5 and 10 differences.
         assert_eq!(strides.of([(9, 9), (4, 20)].into_iter(), 2), [share(8, 50.0), share(-8, 100.0 / 3.0)]);
         assert_eq!(strides.of([(7, 5), (4, 0)].into_iter(), 2), []);
+    }
+
+    #[test]
+    fn counts_may_be_greater_than_entries_hold() {
+        // One site walks, one jumps by a megabyte each time, and so does one whose greater differences are in the table.
+        const SITES: u32 = FAR_SITES as u32 + 7;
+        let turns = 3 * (MOST + 1) / 2 + 5;
+        let mut strides = Strides::default();
+        strides.begin();
+        for from in (0..turns).step_by(1000) {
+            for site in [0, 1, SITES - 1] {
+                let step = [8, 1 << 20][usize::from(site > 0)];
+                let address: Vec<u64> = (from..turns.min(from + 1000)).map(|turn| turn * step).collect();
+                strides.run(&address, &vec![site; address.len()], SITES);
+            }
+        }
+        // The array's counters are larger; they are brought near to their end.
+        let place = FAR_BINS as u32 + bin(1 << 20) - FAR;
+        strides.far[place as usize] = u32::MAX - 2;
+        strides.run(&[0, 1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20], &[1; 6], SITES);
+        let back = bin(((turns - 1) << 20).wrapping_neg() as i64);
+        let expected = [(0, bin(8), turns - 1), (1, bin(1 << 20), u64::from(u32::MAX) + 3), (1, back, 1), (SITES - 1, bin(1 << 20), turns - 1)];
+        assert_eq!(strides.counts(), expected);
+        let mut twice = strides.clone();
+        twice.merge(strides);
+        assert_eq!(twice.counts(), expected.map(|(site, bin, count)| (site, bin, count * 2)));
     }
 
     proptest! {
