@@ -39,15 +39,16 @@ const TALLIED: usize = 1 << 22;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
-/// What is known of one 64-byte line.
+/// What is known of one 64-byte line. The order of the fields is what [`front`] joins several of at once by.
+#[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Maps {
+    /// Bytes touched.
+    pub bytes: u64,
     /// Bytes at which an access started.
     pub seen: u64,
     /// Bytes at which at least two accesses started.
     pub twice: u64,
-    /// Bytes touched.
-    pub bytes: u64,
 }
 
 impl Maps {
@@ -98,6 +99,7 @@ impl Entry {
 /// Bits of a packed key that hold the owner; the others hold the line. 41 bits of lines are 47 bits of
 /// addresses, all that a user-space program on x86-64 has without five-level paging.
 const OWNER_BITS: u32 = 23;
+const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
 
 /// A packed entry: half a cache line. An *owner* is a group in an address space.
 #[repr(C, align(32))]
@@ -108,9 +110,17 @@ struct Place {
     maps: Maps,
 }
 
+/// The owner's upper bits come last: there stands what else a [`record`] has, whose owner is small, so that the key of a record is a part of it.
 #[inline(always)]
 fn pack(line: u64, owner: u32) -> u64 {
-    line << OWNER_BITS | u64::from(owner)
+    line << OWNER_BITS | u64::from(owner << record::OWNER_AT & OWNER_MASK) | u64::from(owner >> record::OWNER_BITS)
+}
+
+/// The owner in a key.
+#[inline(always)]
+fn owner_in(key: u64) -> u32 {
+    let owner = key as u32 & OWNER_MASK;
+    owner >> record::OWNER_AT | owner << record::OWNER_BITS & OWNER_MASK
 }
 
 /// Whether a line and an owner fit into a packed key, which is then not `u64::MAX`.
@@ -213,7 +223,7 @@ impl Footprints {
         }
         if unfit == 0 {
             if self.front.pays(len) {
-                records[..len].iter().for_each(|&r| self.front.add(record::key(r), record::maps(r)));
+                self.front.add(&records[..len]);
                 self.front.drain(&mut self.partitions);
             } else {
                 records[..len].iter().for_each(|&r| self.partitions.push(r));

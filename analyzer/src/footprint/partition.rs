@@ -3,6 +3,7 @@
 use super::{Maps, OWNER_BITS, Place, record};
 use crate::reuse::spread;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::hint::select_unpredictable;
@@ -82,19 +83,17 @@ pub(super) enum Run {
 }
 
 impl Run {
-    /// Gives its entries to `take`. What cannot be read any more is an error of the system's.
-    pub(super) fn each(&self, mut take: impl FnMut(&Place)) -> std::io::Result<()> {
-        match self {
-            Run::Memory(places) => places.blocks.iter().flatten().for_each(take),
-            Run::File(file, at, count) => {
-                let mut bytes = vec![0; count * STORED];
-                file.read_exact_at(&mut bytes, *at)?;
-                let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
-                let place = |b: &[u8]| Place { key: word(b, 0), maps: Maps { seen: word(b, 1), twice: word(b, 2), bytes: word(b, 3) } };
-                bytes.chunks_exact(STORED).for_each(|b| take(&place(b)));
-            }
-        }
-        Ok(())
+    /// Its entries, where they are if they are in memory. What cannot be read any more is an error of the system's.
+    pub(super) fn places(&self) -> std::io::Result<Cow<'_, Places>> {
+        let (file, at, count) = match self {
+            Run::Memory(places) => return Ok(Cow::Borrowed(places)),
+            Run::File(file, at, count) => (file, *at, *count),
+        };
+        let mut bytes = vec![0; count * STORED];
+        file.read_exact_at(&mut bytes, at)?;
+        let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
+        let place = |b: &[u8]| Place { key: word(b, 0), maps: Maps { seen: word(b, 1), twice: word(b, 2), bytes: word(b, 3) } };
+        Ok(Cow::Owned(Places { blocks: vec![bytes.chunks_exact(STORED).map(place).collect()], len: count }))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -117,7 +116,7 @@ pub(super) struct Places {
 const BLOCK: usize = 1 << 8;
 
 impl Places {
-    fn iter(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
         self.blocks.iter().flatten()
     }
 
@@ -136,6 +135,9 @@ impl Places {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
     }
 }
+
+/// Keys between the look at where they may be in the index and the one at what is there.
+const SOON: usize = 1 << 5;
 
 /// Entries of one partition, and what is not among them yet.
 #[derive(Default)]
@@ -163,6 +165,12 @@ struct Scratch {
     /// Chunks that have been merged: memory that was never used is dear.
     records: Vec<Vec<u64>>,
     others: Vec<Vec<Place>>,
+}
+
+/// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
+#[inline(always)]
+fn expect<T>(chunk: Option<&Vec<T>>) {
+    chunk.into_iter().flat_map(|c| c.iter().step_by(64 / size_of::<T>())).for_each(|item| crate::prefetch(item));
 }
 
 impl Partition {
@@ -211,8 +219,7 @@ impl Partition {
         }
         // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
         let mut count = old;
-        let mut number = |key: u64| {
-            let mut at = home(key);
+        let mut number = |key: u64, mut at: usize, index: &mut [u32]| {
             loop {
                 let known = index[at];
                 let is_new = known == 0;
@@ -228,14 +235,30 @@ impl Partition {
             }
         };
         let mut rest = &mut numbers[..more];
-        for chunk in &self.records {
+        for (at, chunk) in self.records.iter().enumerate() {
+            expect(self.records.get(at + 1));
             let (these, behind) = rest.split_at_mut(chunk.len());
-            chunk.iter().zip(these).for_each(|(&record, number_of)| *number_of = number(record::key(record)));
+            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
+                for (&record, number_of) in some.iter().zip(&mut *numbers) {
+                    let at = home(record::key(record));
+                    crate::prefetch(&index[at]);
+                    *number_of = at as u32;
+                }
+                some.iter().zip(numbers).for_each(|(&record, number_of)| *number_of = number(record::key(record), *number_of as usize, index));
+            }
             rest = behind;
         }
-        for chunk in &self.others {
+        for (at, chunk) in self.others.iter().enumerate() {
+            expect(self.others.get(at + 1));
             let (these, behind) = rest.split_at_mut(chunk.len());
-            chunk.iter().zip(these).for_each(|(place, number_of)| *number_of = number(place.key));
+            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
+                for (place, number_of) in some.iter().zip(&mut *numbers) {
+                    let at = home(place.key);
+                    crate::prefetch(&index[at]);
+                    *number_of = at as u32;
+                }
+                some.iter().zip(numbers).for_each(|(place, number_of)| *number_of = number(place.key, *number_of as usize, index));
+            }
             rest = behind;
         }
         keys[old..count].iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));

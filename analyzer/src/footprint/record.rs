@@ -1,16 +1,28 @@
 //! A row as one number: line, owner, offset in the line, size. Nearly all rows are like that.
 
-use super::{Maps, pack as pack_key};
+use super::{Maps, Place};
 
 /// Bits of a record that hold the code of the size, the offset, the owner; the others hold the line.
 const CODE_BITS: u32 = 3;
+pub(super) const OFFSET_AT: u32 = CODE_BITS;
 const OFFSET_BITS: u32 = 6;
-const OWNER_BITS: u32 = 14;
-const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
+pub(super) const OWNER_BITS: u32 = 14;
+pub(super) const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
 const LINE_AT: u32 = OWNER_AT + OWNER_BITS;
 
 /// Where bytes are for an access of `1 << code` bytes at offset 0.
 const BYTES: [u64; 8] = [1, 3, 0xf, 0xff, 0xffff, 0xffff_ffff, u64::MAX, 0];
+
+/// What is known after one, by the code of its size, in a place without a key.
+pub(super) const AT_ZERO: [Place; 8] = {
+    let mut places = [Place { key: 0, maps: Maps { bytes: 0, seen: 1, twice: 0 } }; 8];
+    let mut code = 0;
+    while code < 8 {
+        places[code].maps.bytes = BYTES[code];
+        code += 1;
+    }
+    places
+};
 
 /// The record of an access; wrong if it is [`unfit`].
 #[inline(always)]
@@ -36,7 +48,7 @@ pub(super) fn line(record: u64) -> u64 {
 /// The key of its entry.
 #[inline(always)]
 pub(super) fn key(record: u64) -> u64 {
-    pack_key(line(record), (record >> OWNER_AT) as u32 & ((1 << OWNER_BITS) - 1))
+    record >> OWNER_AT << OWNER_AT
 }
 
 /// What is known after it.
@@ -49,7 +61,7 @@ pub(super) fn maps(record: u64) -> Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::footprint::touch;
+    use crate::footprint::{owner_in, pack as pack_key, touch};
     use proptest::prelude::*;
 
     proptest! {
@@ -58,10 +70,12 @@ mod tests {
             let bytes = size.max(1);
             let fits = address < 1 << 47 && owner < 1 << 14 && bytes.is_power_of_two() && address % 64 + u64::from(bytes) <= 64;
             prop_assert_eq!(unfit(address, size, owner) == 0, fits);
+            prop_assert_eq!(owner_in(pack_key(address / 64, owner * 500)), owner * 500);
             if fits {
                 let record = pack(address, size, owner);
                 prop_assert_eq!(line(record), address / 64);
                 prop_assert_eq!(key(record), pack_key(address / 64, owner));
+                prop_assert_eq!(owner_in(key(record)), owner);
                 prop_assert_eq!(maps(record), touch((address % 64) as u32, bytes, true));
             }
         }

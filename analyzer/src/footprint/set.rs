@@ -1,7 +1,7 @@
 //! The entries of several tables together, partition by partition.
 
 use super::partition::{PARTITIONS, Run, Store, partition_of};
-use super::{Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, Place, add_counts};
+use super::{Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, OWNER_MASK, Place, add_counts, owner_in};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
 use crate::radix;
@@ -105,39 +105,40 @@ impl FootprintSet {
     }
 
     /// The entries of a partition, each key once, sorted by address space, line, group.
-    fn partition(&self, number: usize) -> Vec<Entry> {
-        const OWNER: u64 = (1 << OWNER_BITS) - 1;
+    fn partition(&self, number: usize, entries: &mut Vec<Entry>) {
+        const OWNER: u64 = OWNER_MASK as u64;
         let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
         let count = runs.iter().map(|r| r.1.len()).sum();
-        // Keys with the numbers of their maps are half of what would have to be moved about.
-        let (mut order, mut maps): (Vec<(u64, usize)>, Vec<Maps>) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        for (table, run) in runs {
+        // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
+        let places: Vec<_> = runs.iter().map(|(_, run)| run.places().unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"))).collect();
+        // Entries stay where they are: what is moved about is keys, each with its entry's place.
+        let mut order: Vec<(u64, Option<&Place>)> = Vec::with_capacity(count);
+        for ((table, _), places) in runs.iter().zip(&places) {
             let ranks = &self.ranks[*table];
-            let take = |p: &Place| {
-                let rank = ranks.get((p.key & OWNER) as usize).copied().unwrap_or(0);
-                order.push((p.key & !OWNER | u64::from(rank), maps.len()));
-                maps.push(p.maps);
-            };
-            // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
-            run.each(take).unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"));
+            order.extend(places.iter().map(|p| {
+                let rank = ranks.get(owner_in(p.key) as usize).copied().unwrap_or(0);
+                (p.key & !OWNER | u64::from(rank), Some(p))
+            }));
         }
         // Ranks ascend with groups, and with one address space lines come first in either order.
         radix::sort(&mut order, |o| o.0);
-        let mut entries: Vec<Entry> = Vec::with_capacity(count);
+        entries.clear();
+        entries.reserve(count);
         let mut last = None;
-        for &(key, at) in &order {
+        for &(key, place) in &order {
+            let maps = place.map_or(Maps::default(), |p| p.maps);
             match entries.last_mut().filter(|_| last == Some(key)) {
-                Some(entry) => entry.maps.merge(&maps[at]),
+                Some(entry) => entry.maps.merge(&maps),
                 None => {
                     let (group, space) = self.owners.get((key & OWNER) as usize).copied().unwrap_or((NOBODY, 0));
-                    entries.push(Entry { key: Key { space, line: key >> OWNER_BITS, group }, maps: maps[at] });
+                    entries.push(Entry { key: Key { space, line: key >> OWNER_BITS, group }, maps });
                 }
             }
             last = Some(key);
         }
         let loose = self.loose.get(number).map_or(&[][..], Vec::as_slice);
         if loose.is_empty() && self.owners.first().map(|o| o.1) == self.owners.last().map(|o| o.1) {
-            return entries;
+            return;
         }
         entries.extend(loose);
         entries.sort_by_key(|e| (e.key.space, e.key.line, e.key.group));
@@ -148,7 +149,6 @@ impl FootprintSet {
             }
             same
         });
-        entries
     }
 
     /// Entries of a partition, with repetitions.
@@ -169,8 +169,11 @@ impl FootprintSet {
         let all: usize = used.iter().map(|&p| self.size(p)).sum();
         let share = if all < FEW { PARTITIONS } else { used.len().div_ceil(rayon::current_num_threads() * 4).max(1) };
         let some = |numbers: &[usize]| {
-            let mut folded = new();
-            numbers.iter().for_each(|&p| add(&mut folded, &self.partition(p)));
+            let (mut folded, mut entries) = (new(), Vec::new());
+            for &number in numbers {
+                self.partition(number, &mut entries);
+                add(&mut folded, &entries);
+            }
             folded
         };
         used.par_chunks(share).map(some).reduce_with(&merge).unwrap_or_else(&new)
@@ -178,7 +181,12 @@ impl FootprintSet {
 
     /// All entries, each key once, sorted by address space, line, group.
     pub fn entries(&self) -> Vec<Entry> {
-        let mut all: Vec<Entry> = (0..PARTITIONS).into_par_iter().flat_map_iter(|p| self.partition(p)).collect();
+        let of = |number| {
+            let mut entries = Vec::new();
+            self.partition(number, &mut entries);
+            entries
+        };
+        let mut all: Vec<Entry> = (0..PARTITIONS).into_par_iter().flat_map_iter(of).collect();
         all.par_sort_by_key(Entry::key);
         all
     }
