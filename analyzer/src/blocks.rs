@@ -62,14 +62,15 @@ impl Slot {
     }
 }
 
-/// Slots of a block of the list.
-const BLOCK: usize = 1 << 10;
+/// Slots of a block of the list, which are looked up at random: 32 MiB, so that it gets memory of its own in huge pages, and takes of it what it needs.
+const BLOCK: usize = 1 << 19;
 
 /// Bits of a hash that stand in the index above a number. Those that lead to its place are among them, so that an index is made from the one before it; of the others there are still
 /// enough to keep most slots that are not meant from being looked at.
 const TAG: u64 = !0 << 32;
-/// Slots between prefetch and use when tables are merged.
+/// Slots between prefetch and use when tables are merged: of the place in the index, and of the slot.
 const AHEAD: usize = 16;
+const SOON: usize = 8;
 
 /// What is counted of a touch besides its reuse.
 #[derive(Clone, Copy, Debug, Default)]
@@ -196,10 +197,19 @@ impl BlockTable {
         crate::prefetch(&self.index[self.home(self.hash_of(space, unit, group))]);
     }
 
-    /// Tells that it will be touched soon: its slot, as the first place in the index has it.
+    /// Tells that it will be touched soon: its slot.
     #[inline(always)]
     pub fn prefetch_slot(&self, space: u32, unit: u64, group: u32) {
-        let number = (self.index[self.home(self.hash_of(space, unit, group))] as u32).wrapping_sub(1) as usize;
+        self.prefetch_slot_of(self.hash_of(space, unit, group));
+    }
+
+    /// The slot of a hash, if it has the first or second place in the index. Nobody can foresee which.
+    #[inline(always)]
+    fn prefetch_slot_of(&self, hash: u64) {
+        let home = self.home(hash);
+        let (first, second) = (self.index[home], self.index[(home + 1) & (self.index.len() - 1)]);
+        let entry = std::hint::select_unpredictable((first ^ hash) & TAG == 0, first, second);
+        let number = (entry as u32).wrapping_sub(1) as usize;
         if let Some(slot) = self.slots.get(number / BLOCK).and_then(|b| b.get(number % BLOCK)) {
             crate::prefetch(slot);
         }
@@ -258,7 +268,7 @@ impl BlockTable {
     fn add_slot(&mut self, at: usize, hash: u64, slot: Slot) -> usize {
         let number = self.used;
         if number.is_multiple_of(BLOCK) {
-            self.slots.push(Vec::with_capacity(BLOCK));
+            self.slots.push(crate::large_room(BLOCK));
         }
         self.slots[number / BLOCK].push(slot);
         self.used += 1;
@@ -286,15 +296,17 @@ impl BlockTable {
         if self.used < other.used {
             std::mem::swap(self, &mut other);
         }
-        let most = ((self.used + other.used) * 4 / 3 + 1).next_power_of_two();
-        if other.used > 0 && self.index.len() < most {
-            self.grow(most);
-        }
+        // The other's slots come in the order in which they were made, not of their hashes, so that they crowd nowhere; mostly nearly all are here already, and the index is
+        // not made for more before there are.
         let mine: Vec<u32> = other.owners.iter().map(|o| self.owner(o.space, o.group, o.object)).collect();
         for slots in std::mem::take(&mut other.slots) {
             for (at, slot) in slots.iter().enumerate() {
+                let hash_of = |slot: &Slot| hash(slot.unit, mine[slot.owner as usize]);
                 if let Some(ahead) = slots.get(at + AHEAD) {
-                    crate::prefetch(&self.index[self.home(hash(ahead.unit, mine[ahead.owner as usize]))]);
+                    crate::prefetch(&self.index[self.home(hash_of(ahead))]);
+                }
+                if let Some(soon) = slots.get(at + SOON) {
+                    self.prefetch_slot_of(hash_of(soon));
                 }
                 let (reuse, touch) = other.counts(slot);
                 self.add(slot.unit, mine[slot.owner as usize], &reuse, touch);

@@ -19,8 +19,11 @@ const TOGETHER: usize = 256;
 /// Accesses between prefetch and use of a unit's place in the index, and of its counts.
 const AHEAD: usize = 32;
 const SOON: usize = 16;
-/// Places for units and columns that a table with no room grows from, at most: it takes up to 80 MiB. A map with more is counted by a pass of its own.
+/// Units of all columns of the heat map: half as many more are kept at most, and until they have been joined twice as many as that, which is up to 96 MiB. A map with more is
+/// counted by a pass of its own.
 const CELLS: usize = 1 << 20;
+/// Places of a table of a column, at least.
+const LEAST: usize = 1 << 8;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +94,17 @@ impl ZoomSums {
         }
         let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
         let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, .. } = self;
+        if wanted.parts && place.column != NO_COLUMN {
+            heat.begin(place.space, place.column);
+        }
         let part = if wanted.parts { Some((&mut parts[place.part as usize][..], &mut part_distances[place.part as usize])) } else { None };
         // Units that are larger than pages may hold several objects.
         let each = wanted.unit_shift > PAGE;
-        ZoomSink { wanted, blocks, heat, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
+        let sink = ZoomSink { wanted, blocks, heat, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) };
+        // Samples may be short: their first rows are a good part of all.
+        (0..AHEAD).for_each(|at| sink.prefetch(at));
+        (0..SOON).for_each(|at| sink.prefetch_slot(at));
+        sink
     }
 }
 
@@ -123,6 +133,26 @@ pub(crate) struct ZoomSink<'a> {
 }
 
 impl ZoomSink<'_> {
+    /// Tells that a row will be counted.
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        if let (Some(&address), Some(&group)) = (self.rows.address.get(at), self.rows.group.get(at)) {
+            let unit = address >> self.wanted.unit_shift;
+            self.blocks.prefetch(self.place.space, unit, group);
+            if self.wanted.parts {
+                self.heat.prefetch(unit);
+            }
+        }
+    }
+
+    /// Tells that it will be counted soon.
+    #[inline(always)]
+    fn prefetch_slot(&self, at: usize) {
+        if let (Some(&address), Some(&group)) = (self.rows.address.get(at), self.rows.group.get(at)) {
+            self.blocks.prefetch_slot(self.place.space, address >> self.wanted.unit_shift, group);
+        }
+    }
+
     /// Whether the objects of a page's rows are looked up one by one.
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
@@ -179,16 +209,8 @@ impl Extra for ZoomSink<'_> {
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
         let at = (row - self.before) as usize;
-        if let (Some(&address), Some(&group)) = (self.rows.address.get(at + AHEAD), self.rows.group.get(at + AHEAD)) {
-            let unit = address >> self.wanted.unit_shift;
-            self.blocks.prefetch(self.place.space, unit, group);
-            if self.wanted.parts {
-                self.heat.prefetch(unit, self.place.space, self.place.column);
-            }
-        }
-        if let (Some(&address), Some(&group)) = (self.rows.address.get(at + SOON), self.rows.group.get(at + SOON)) {
-            self.blocks.prefetch_slot(self.place.space, address >> self.wanted.unit_shift, group);
-        }
+        self.prefetch(at + AHEAD);
+        self.prefetch_slot(at + SOON);
         let starts = self.started != Some(row);
         self.started = Some(row);
         let mut object = 0;
@@ -209,7 +231,7 @@ impl Extra for ZoomSink<'_> {
         self.blocks.add(unit, owner, touch, Touch { blocks: bit, starts, implied });
         if let Some((part, distances)) = &mut self.part {
             if self.place.column != NO_COLUMN {
-                self.heat.add(unit, self.place.space, self.place.column, starts, touch.reuses, touch.distance);
+                self.heat.add(unit, starts, touch.reuses, touch.distance);
             }
             let mut touch = *touch;
             if touch.reuses > 0 && row - touch.interval < self.begin {
@@ -283,61 +305,105 @@ impl MixedFootprints {
     }
 }
 
-/// A place in a [`HeatTable`].
-#[derive(Clone, Copy)]
+/// What was counted of a unit in a column: half a cache line.
+#[repr(align(32))]
+#[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     unit: u64,
-    space: u32,
-    /// Column plus one; 0 is free.
-    column: u32,
     starts: u64,
     reuses: u64,
     distance: u64,
 }
 
-/// Accesses and reuse by unit and column.
+impl Cell {
+    /// A place that nothing was counted in.
+    #[inline(always)]
+    fn is_free(&self) -> bool {
+        self.starts | self.reuses == 0
+    }
+
+    #[inline(always)]
+    fn merge(&mut self, other: &Cell) {
+        self.starts += other.starts;
+        self.reuses += other.reuses;
+        self.distance += other.distance;
+    }
+}
+
+/// Units of a column.
+#[derive(Debug)]
+struct Run {
+    space: u32,
+    column: u32,
+    cells: Vec<Cell>,
+}
+
+impl Run {
+    /// Cells that it takes the memory of, at most.
+    fn room(&self) -> usize {
+        self.cells.len() + 2
+    }
+}
+
+/// Accesses and reuse by unit and column. Rows come column by column: only the units of the one that is counted are looked up, in a table that is mostly in the cache;
+/// those of the columns before are put away, some of them several times if rows come back to a column.
 #[derive(Default)]
 pub struct HeatTable {
+    /// Address space and column that the table is of.
+    space: u32,
+    column: u32,
     table: Vec<Cell>,
     used: usize,
+    /// What was put away.
+    runs: Vec<Run>,
+    /// Cells that the runs take the memory of, and when there are so many that equal ones are to be joined.
+    kept: usize,
+    most: usize,
     /// There were too many.
     full: bool,
 }
 
 impl HeatTable {
-    /// The first place of a unit and column (plus one); there must be places.
+    /// The rows that follow are in this column.
+    fn begin(&mut self, space: u32, column: u32) {
+        if (self.space, self.column) != (space, column) {
+            self.settle();
+            (self.space, self.column) = (space, column);
+        }
+    }
+
+    /// The first place of a unit; there must be places.
     #[inline(always)]
-    fn home(&self, unit: u64, space: u32, column: u32) -> usize {
-        (spread(unit ^ u64::from(column) << 40 ^ u64::from(space) << 50) >> (64 - self.table.len().trailing_zeros())) as usize & (self.table.len() - 1)
+    fn home(&self, unit: u64) -> usize {
+        (spread(unit) >> (64 - self.table.len().trailing_zeros())) as usize & (self.table.len() - 1)
     }
 
     /// Tells that a unit will be touched soon.
     #[inline(always)]
-    fn prefetch(&self, unit: u64, space: u32, column: u32) {
-        if let Some(cell) = self.table.len().checked_sub(1).and_then(|_| self.table.get(self.home(unit, space, column.wrapping_add(1)))) {
+    fn prefetch(&self, unit: u64) {
+        if let Some(cell) = self.table.len().checked_sub(1).and_then(|_| self.table.get(self.home(unit))) {
             crate::prefetch(cell);
         }
     }
 
+    /// Counts in the column that has begun.
     #[inline(always)]
-    fn add(&mut self, unit: u64, space: u32, column: u32, starts: u64, reuses: u64, distance: u64) {
-        if self.used * 4 >= self.table.len() * 3 && !self.grow() {
+    fn add(&mut self, unit: u64, starts: u64, reuses: u64, distance: u64) {
+        let new = Cell { unit, starts, reuses, distance };
+        if new.is_free() || self.used * 4 >= self.table.len() * 3 && !self.grow() {
             return;
         }
         let mask = self.table.len() - 1;
-        let column = column.wrapping_add(1);
-        let mut at = self.home(unit, space, column);
+        let mut at = self.home(unit);
         loop {
             let cell = &mut self.table[at];
-            if (cell.unit, cell.space, cell.column) == (unit, space, column) {
-                cell.starts += starts;
-                cell.reuses += reuses;
-                cell.distance += distance;
+            if cell.is_free() {
+                *cell = new;
+                self.used += 1;
                 return;
             }
-            if cell.column == 0 {
-                *cell = Cell { unit, space, column, starts, reuses, distance };
-                self.used += 1;
+            if cell.unit == unit {
+                cell.merge(&new);
                 return;
             }
             at = (at + 1) & mask;
@@ -348,35 +414,96 @@ impl HeatTable {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> bool {
-        if self.full || self.table.len() > CELLS {
-            (self.full, self.table) = (true, Vec::new());
-            self.used = 0;
+        if self.full {
             return false;
         }
-        let free = Cell { unit: 0, space: 0, column: 0, starts: 0, reuses: 0, distance: 0 };
-        let size = (self.table.len() * 2).max(1 << 12);
-        let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
+        if self.table.len() > CELLS {
+            self.give_up();
+            return false;
+        }
+        let size = (self.table.len() * 2).max(LEAST);
+        let old = std::mem::replace(&mut self.table, crate::large_vec(Cell::default(), size));
         self.used = 0;
-        old.iter().filter(|c| c.column != 0).for_each(|c| self.add(c.unit, c.space, c.column - 1, c.starts, c.reuses, c.distance));
+        old.iter().filter(|c| !c.is_free()).for_each(|c| self.add(c.unit, c.starts, c.reuses, c.distance));
         true
+    }
+
+    fn give_up(&mut self) {
+        *self = HeatTable { full: true, ..HeatTable::default() };
+    }
+
+    /// Puts away what the table has. The next column will have about as many units.
+    fn settle(&mut self) {
+        if self.used == 0 {
+            return;
+        }
+        let mut cells = Vec::with_capacity(self.used);
+        cells.extend(self.table.iter().filter(|c| !c.is_free()));
+        let size = (self.used * 4 / 3 + 1).next_power_of_two().clamp(LEAST, self.table.len());
+        self.table.clear();
+        self.table.resize(size, Cell::default());
+        self.used = 0;
+        let run = Run { space: self.space, column: self.column, cells };
+        self.kept += run.room();
+        self.runs.push(run);
+        self.bound();
+    }
+
+    /// Joins what was put away if there is much of it, and gives up if it is too much even so.
+    fn bound(&mut self) {
+        if self.kept < self.most.max(CELLS) {
+            return;
+        }
+        self.join();
+        if self.kept > CELLS / 2 * 3 {
+            self.give_up();
+        }
+        self.most = self.kept * 2;
+    }
+
+    /// Makes one run of those of one column.
+    fn join(&mut self) {
+        self.runs.sort_by_key(|r| (r.space, r.column));
+        let mut joined: Vec<Run> = Vec::new();
+        for mut run in std::mem::take(&mut self.runs) {
+            match joined.last_mut() {
+                Some(last) if (last.space, last.column) == (run.space, run.column) => last.cells.append(&mut run.cells),
+                _ => joined.push(run),
+            }
+        }
+        for Run { cells, .. } in &mut joined {
+            cells.sort_unstable_by_key(|c| c.unit);
+            cells.dedup_by(|cell, before| {
+                let same = cell.unit == before.unit;
+                if same {
+                    before.merge(cell);
+                }
+                same
+            });
+            cells.shrink_to_fit();
+        }
+        self.kept = joined.iter().map(Run::room).sum();
+        self.runs = joined;
     }
 
     /// Adds another one.
     fn merge(&mut self, mut other: HeatTable) {
-        if self.table.len() < other.table.len() && !self.full {
-            std::mem::swap(self, &mut other);
+        if self.full || other.full {
+            self.give_up();
+            return;
         }
-        self.full |= other.full;
-        // The other's cells come in the order of their hashes: in a table with less room they would all crowd at its beginning.
-        while other.used > 0 && !self.full && self.table.len() * 3 < (self.used + other.used) * 4 && self.grow() {}
-        for c in other.table.iter().filter(|c| c.column != 0) {
-            self.add(c.unit, c.space, c.column - 1, c.starts, c.reuses, c.distance);
-        }
+        self.settle();
+        other.settle();
+        self.kept += other.kept;
+        self.runs.append(&mut other.runs);
+        self.bound();
     }
 
-    /// Everything: unit, address space, column, accesses, reuses, sum of D. `None`: there were too many to count.
+    /// Everything: unit, address space, column, accesses, reuses, sum of D. Some come more than once, to be added. `None`: there were too many to count.
     pub fn cells(&self) -> Option<impl Iterator<Item = (u64, u32, u32, u64, u64, u64)> + '_> {
-        (!self.full).then(|| self.table.iter().filter(|c| c.column != 0).map(|c| (c.unit, c.space, c.column - 1, c.starts, c.reuses, c.distance)))
+        let now = self.table.iter().map(|c| (self.space, self.column, c));
+        let all = self.runs.iter().flat_map(|r| r.cells.iter().map(|c| (r.space, r.column, c))).chain(now);
+        (!self.full).then(|| all.filter(|c| !c.2.is_free()).map(|(space, column, c)| (c.unit, space, column, c.starts, c.reuses, c.distance)))
     }
 }
 
@@ -385,34 +512,69 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    fn feed(table: &mut HeatTable, cells: impl Iterator<Item = (u64, u32)>) {
+        for (unit, column) in cells {
+            table.begin(1, column);
+            table.add(unit, 1, 2, unit);
+        }
+    }
+
     fn fed(cells: impl Iterator<Item = (u64, u32)>) -> HeatTable {
         let mut table = HeatTable::default();
-        cells.for_each(|(unit, column)| table.add(unit, 1, column, 1, 2, unit));
+        feed(&mut table, cells);
         table
     }
 
-    #[test]
-    fn cells_are_counted_once_for_each_unit_and_column() {
-        let all = || (0..100_000u64).map(|i| (i * i % 9973, (i % 7) as u32));
-        let mut expected: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
-        for (unit, column) in all() {
-            let e = expected.entry((unit, column)).or_default();
-            *e = (e.0 + 1, e.1 + 2, e.2 + unit);
+    fn found(table: &HeatTable) -> BTreeMap<(u64, u32), (u64, u64, u64)> {
+        let mut all: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
+        for (unit, space, column, starts, reuses, distance) in table.cells().unwrap() {
+            assert_eq!(space, 1);
+            let e = all.entry((unit, column)).or_default();
+            *e = (e.0 + starts, e.1 + reuses, e.2 + distance);
         }
-        let mut table = fed(all().take(30_000));
-        table.merge(fed(all().skip(30_000)));
-        let found: BTreeMap<_, _> = table.cells().unwrap().map(|c| ((c.0, c.2), (c.3, c.4, c.5))).collect();
-        assert_eq!(found, expected);
+        all
+    }
+
+    #[test]
+    fn cells_are_counted_by_unit_and_column_in_whatever_order_columns_come() {
+        // Rows of a column together, and columns that change with each row.
+        for rows in [10_000, 100, 1] {
+            let all = || (0..100_000u64).map(|i| (i * i % 9973, (i / rows % 7) as u32));
+            let mut expected: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
+            for (unit, column) in all() {
+                let e = expected.entry((unit, column)).or_default();
+                *e = (e.0 + 1, e.1 + 2, e.2 + unit);
+            }
+            let mut table = fed(all().take(30_000));
+            table.merge(fed(all().skip(30_000)));
+            assert_eq!(found(&table), expected);
+            table.join();
+            assert_eq!(found(&table), expected);
+            assert_eq!(table.cells().unwrap().count(), expected.len());
+        }
+    }
+
+    #[test]
+    fn what_comes_back_to_a_column_takes_no_more_memory_for_ever() {
+        let all = || (0..4 * CELLS as u64).map(|i| (i % 100, (i / 100 % 7) as u32));
+        let table = fed(all());
+        assert!(table.kept < 2 * CELLS);
+        assert_eq!(found(&table).len(), 700);
+        assert_eq!(found(&table).values().map(|e| e.0).sum::<u64>(), 4 * CELLS as u64);
     }
 
     #[test]
     fn too_many_cells_are_given_up_rather_than_counted_wrong() {
-        let mut table = fed((0..3 * CELLS as u64).map(|i| (i, 0)));
-        assert!(table.cells().is_none() && table.table.is_empty());
-        table.merge(fed([(1, 1)].into_iter()));
-        assert!(table.cells().is_none());
-        let mut table = fed([(1, 1)].into_iter());
-        table.merge(fed((0..3 * CELLS as u64).map(|i| (i, 0))));
-        assert!(table.cells().is_none());
+        // All in one column, and in many.
+        for columns in [u64::MAX, 100_000] {
+            let many = || fed((0..3 * CELLS as u64).map(|i| (i, (i / columns) as u32)));
+            let mut table = many();
+            assert!(table.cells().is_none() && table.table.is_empty() && table.runs.is_empty());
+            table.merge(fed([(1, 1)].into_iter()));
+            assert!(table.cells().is_none());
+            let mut table = fed([(1, 1)].into_iter());
+            table.merge(many());
+            assert!(table.cells().is_none());
+        }
     }
 }
