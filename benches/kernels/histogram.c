@@ -16,7 +16,8 @@ int main(int argc, char **argv) {
     long rounds = rounds_or(argc, argv, 16000);
     uint64_t seed = 2463534242ull;
     uint8_t *data = take(BYTES);
-    static uint32_t table[4][256];
+    /* No static: several threads may run this at once. */
+    uint32_t table[4][256] = {{0}};
     for (int i = 0; i < BYTES; i++) {
         uint64_t r = next_random(&seed);
         data[i] = (uint8_t)((r >> 32) & (r >> 40));
