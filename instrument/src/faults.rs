@@ -563,30 +563,26 @@ mod tests {
         }
     }
 
-    /// Distances that take one byte, two, three, or a new group; hidden parts among them, at once or far away; the search finds all places, those between stations included.
-    #[test]
-    fn far_stations_are_in_groups_of_their_own() {
-        let first = 0x10_0000;
+    /// A table of clones from `first` on whose original begins at `orig`: distances that take one byte, two, three, four, or a new group; hidden parts, at once
+    /// or far away. Also, by byte of the clones, the original.
+    fn stations(first: u64, orig: u64) -> (Table, Vec<Option<u64>>) {
         let mut table = Table::default();
-        // By byte of the clone: the original.
         let mut expected: Vec<Option<u64>> = vec![None; 40];
-        // Bytes to the next station, and how much longer that is in the clone; `None`: it hides what comes.
+        // Bytes to the next station, and how much longer that is in the clone.
         let steps = [(5, 5), (20, 15), (4, 4), (63, 5), (64, 5), (16, -3), (255, 100), (255, -127), (256, 4), (9, 128), (7, -128), (11, 10), (300, 0), (1, 1), (2, -9), (65_535, 5), (65_536, 4)];
+        // Bytes to a hidden part, and its own.
         let hidden = [(3, 2), (0, 6), (700, 1), (255, 3), (90, 255)];
-        let mut at = (40, 7_000u64);
+        let mut at = (40, orig);
         table.station(at.0, at.1, first);
-        let mut go = |table: &mut Table, far: u64, longer: i64| {
+        for round in 0..300 {
+            let (far, longer) = steps[round * 7 % steps.len()];
+            // Where no step leads to the next station, nothing in front of it is known to be put in.
+            let longer = if (-127..128).contains(&longer) && far < 65_536 { longer } else { longer.min(0) };
             let next = (at.0 + far, (at.1 + far).wrapping_add_signed(-longer));
             expected.extend((0..far).map(|k| Some(if longer > 0 { (at.1 + k).min(next.1) } else { at.1 + k })));
             at = next;
             table.station(at.0, at.1, first);
-        };
-        for round in 0..300 {
-            let (far, longer) = steps[round * 7 % steps.len()];
-            // Wherever the next station is not reached by a step, nothing is known of it.
-            go(&mut table, far, if (-127..128).contains(&longer) && far < 65_536 { longer } else { longer.min(0) });
         }
-        let groups_before = table.groups();
         for (far, len) in hidden {
             let (start, orig) = at;
             at = (start + far + len, orig + far + len - 3.min(len));
@@ -594,10 +590,56 @@ mod tests {
             table.hide(start + far);
             table.station(at.0, at.1, first);
         }
+        (table, expected)
+    }
+
+    #[test]
+    fn far_stations_are_in_groups_of_their_own() {
+        let first = 0x10_0000;
+        let (table, expected) = stations(first, 7_000);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
         for (offset, &expected) in expected.iter().enumerate() {
             assert_eq!(shown(&bytes, groups, first, offset as u64), expected, "{offset}");
         }
-        assert!(groups_before > 30 && groups as u32 == groups_before, "{groups_before} {groups}");
+        assert!((30..60).contains(&groups), "{groups}");
+    }
+
+    extern "C" fn does_nothing(_signal: i32, _info: *mut u64, _context: *mut u64) {}
+
+    /// The code itself, as the kernel calls it.
+    #[test]
+    fn thunks_show_what_the_table_says() {
+        let mut map = memmap2::MmapMut::map_anon(1 << 16).unwrap();
+        let base = map.as_ptr().addr() as u64;
+        let first = base + (16 << 20);
+        let (table, expected) = stations(first, first - (8 << 20));
+        let memory = code_len().next_multiple_of(16);
+        let clones = (first, first + expected.len() as u64);
+        let places = Places { code: base, slot: base, memory: base + memory as u64, clones, table: base + (memory + MEMORY) as u64, groups: table.groups(), handlers: None };
+        let handler = (does_nothing as *const ()).addr() as u64;
+        for (at, bytes) in [(0, code(&places).unwrap()), (memory, handler.to_le_bytes().to_vec()), (memory + MEMORY, table.bytes())] {
+            map[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        let map = map.make_exec().unwrap();
+        // SAFETY: the first thunk's code is there and may be executed while the map lives; it takes a handler's arguments.
+        let thunk = unsafe { std::mem::transmute::<*const u8, extern "C" fn(i32, *mut u64, *mut u64)>(map.as_ptr().add(offset(&raw const mgz_faults_thunks))) };
+        // si_code, si_addr and rip, as they are before and after.
+        let shown = |signal: i32, si_code: u64, rip: u64| {
+            let (mut info, mut context) = ([0u64; 16], [0u64; 128]);
+            (info[1], info[2], context[21]) = (si_code, rip, rip);
+            thunk(signal, info.as_mut_ptr(), context.as_mut_ptr());
+            assert_eq!(info[2], context[21]);
+            context[21]
+        };
+        const KERNEL: u64 = 0x80;
+        for (at, expected) in expected.iter().enumerate() {
+            let rip = first + at as u64;
+            assert_eq!(shown(11, 1, rip), expected.unwrap_or(rip), "{at}");
+            if at % 64 < 3 {
+                assert_eq!(shown(5, KERNEL, rip + 1), expected.map_or(rip + 1, |orig| orig + 1), "{at}: behind a breakpoint");
+                assert_eq!([shown(5, 2, rip), shown(11, u64::from(u32::MAX), rip), shown(10, 1, rip)], [rip; 3], "{at}: a step, sent by a process, no fault");
+            }
+        }
+        assert_eq!([shown(11, 1, first - 1), shown(11, 1, clones.1)], [first - 1, clones.1]);
     }
 }
