@@ -3,7 +3,7 @@
 //! A program of that flavour runs without a runtime. Where [`crate::handlers`] does not show that no handler looks at where a fault happened, and all
 //! handlers are installed by calls of another file's `sigaction`, these calls go to code in the file itself (`faults/shown.s`), which gives the C library
 //! a thunk for each handler that takes a context. When the kernel calls the thunk for a fault in a clone, the thunk looks the place up in a table
-//! ([`table`]), writes the original's over it (and over `si_addr` if that is the place) and goes on to the handler. Nobody sees thunks: the old action that
+//! ([`Table`]), writes the original's over it (and over `si_addr` if that is the place) and goes on to the handler. Nobody sees thunks: the old action that
 //! `sigaction` gives has the handler.
 //!
 //! When such a handler returns, the program goes on in the original: from the instruction that failed, or from where the handler wishes. So two things
@@ -14,7 +14,7 @@
 //! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
 //!   the stack ends or nothing is: under entry jumps they stay, and handlers see the clone's place there.
 //!
-//! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only. A library shows only its own handlers the original: others may be in
+//! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only, steps of the trap flag (see `shown.s`). A library shows only its own handlers the original: others may be in
 //! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
 
 use crate::elf::Elf;
