@@ -4,7 +4,13 @@
 //! else a selection that differs from program to program). See `mgz_tests::compare` for what is compared.
 
 use mgz_tests::programs::{self, Variant};
+use mgz_tests::rows::{self, Row};
 use mgz_tests::session::{self, Options};
+use mgz_tests::tools;
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn check(name: &str, args: &[&str], options: Options) {
     let mut failures = Vec::new();
@@ -71,4 +77,30 @@ fn code_that_cannot_be_patched() {
 #[test]
 fn panics() {
     check("panics", &[], Options { instrument: &["--functions", "panics"], ..Options::default() });
+}
+
+/// A handler that interrupts a probe between the stores of one record wrote over what the record had so far.
+#[test]
+fn records_that_handlers_interrupt_are_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for variant in programs::variants("stepped") {
+        let Some(original) = programs::build("stepped", variant, &["-g"], dir.path()).unwrap() else { continue };
+        for form in ["ring", "burst"] {
+            let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
+            let walked = app.sidecar.functions.iter().find(|f| app.sidecar.string(f.name) == "walked").expect("the function has a symbol");
+            let loads = |name: &str, args: &[&str]| {
+                let trace = dir.path().join(format!("{name}-{variant}-{form}"));
+                let expected = tools::succeed(Command::new(&original).args(args), LIMIT).unwrap();
+                let got = tools::run(&mut session::record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args), LIMIT).unwrap();
+                session::same_result("stepped", &expected, &got).unwrap();
+                let rows = rows::read(&trace).unwrap();
+                let inside = |r: &&Row| (walked.start..walked.end).contains(&r.ip);
+                rows.first_thread().iter().filter(inside).map(|r| (r.ip, r.address)).collect::<Vec<_>>()
+            };
+            let (stepped, plain) = (loads("stepped", &["s"]), loads("plain", &["p"]));
+            assert!(plain.len() > 300, "{} loads", plain.len());
+            let differing = stepped.iter().zip(&plain).filter(|(a, b)| a != b).count();
+            assert!(stepped.len() == plain.len() && differing == 0, "{variant} {form}: {} loads instead of {}, {differing} others", stepped.len(), plain.len());
+        }
+    }
 }

@@ -26,6 +26,8 @@ pub(super) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; abi::SPILL_SLOTS],
+    /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
+    begun: Slot,
 }
 
 /// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
@@ -84,11 +86,13 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     before.copy_from_slice(&c.registers[..REGISTERS]);
     let mut spill = [0u64; abi::SPILL_SLOTS];
     let mut shown = before;
+    let mut begun = Slot::default();
     if let Some((ring, place)) = &interrupted {
         let control = if recording { ring.control() } else { ring.spare() };
         spill = control.spill;
         commit(control, c, &place.state);
         if recording {
+            begun = self::begun(control);
             append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
         }
         for [register, slot] in place.state.saved {
@@ -123,7 +127,7 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     }
     let call = modules::handler_call();
     // SAFETY: room that the caller has made on its stack.
-    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill }) };
+    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill, begun }) };
     let _ = sys::sigprocmask(2, Some(mask));
     match call {
         _ if direct => DIRECT,
@@ -151,20 +155,43 @@ pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
 
 /// Puts the interrupted clone back, if that is where the thread goes on.
 fn settle(delivery: &Delivery, c: &mut Context) {
-    let Delivery { signal, shown, before, spill, .. } = delivery;
+    let Delivery { signal, shown, before, spill, begun, .. } = delivery;
     let Some((ring, place)) = delivery.interrupted else { return };
     let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
-    if !delivery.recording || sys::gs() != ring.address {
-        // Recording has ended, perhaps just now: the region goes on in the spare ring.
-        resume(ring.spare(), c, shown, before, &place.state);
-        ring.spare().spill = *spill;
-    } else if c.registers[..REGISTERS] == *shown {
+    let recording = || delivery.recording && sys::gs() == ring.address;
+    if c.registers[..REGISTERS] != *shown {
+        if recording() {
+            process::count(count::CUT_REGIONS, 1);
+            append(ring, mark(abi::MARK_CUT));
+        }
+        return;
+    }
+    if recording() {
         append(ring, mark(abi::MARK_SIGNAL_RETURN));
-        resume(ring.control(), c, shown, before, &place.state);
-        ring.control().spill = *spill;
-    } else {
-        process::count(count::CUT_REGIONS, 1);
-        append(ring, mark(abi::MARK_CUT));
+    }
+    if recording() {
+        go_on_with(ring, *begun);
+    }
+    // If recording has ended, perhaps just now, the region goes on in the spare ring.
+    let control = if recording() { ring.control() } else { ring.spare() };
+    resume(control, c, before, &place.state);
+    control.spill = *spill;
+}
+
+/// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
+fn begun(control: &crate::shared::Control) -> Slot {
+    if control.cursor >= control.guard {
+        return Slot::default();
+    }
+    // SAFETY: below the guard, in this thread's ring.
+    unsafe { (control.cursor as *const Slot).read_volatile() }
+}
+
+/// Puts what [`begun`] gave where the interrupted record's slot is now.
+fn go_on_with(ring: Ring, begun: Slot) {
+    if make_room(ring) {
+        // SAFETY: below the guard, in this thread's ring.
+        unsafe { (ring.control().cursor as *mut Slot).write(begun) };
     }
 }
 
@@ -188,10 +215,7 @@ fn avoid_patch(context: &mut Context) {
 }
 
 /// Puts the clone's registers back, with the region's base where the ring now is.
-fn resume(control: &mut crate::shared::Control, context: &mut Context, shown: &[u64; REGISTERS], before: &[u64; REGISTERS], state: &abi::ProbeState) {
-    if context.registers[..REGISTERS] != *shown {
-        return;
-    }
+fn resume(control: &mut crate::shared::Control, context: &mut Context, before: &[u64; REGISTERS], state: &abi::ProbeState) {
     context.registers[..REGISTERS].copy_from_slice(before);
     let in_flight = state.slots_done > 0 || state.base_reg != abi::NO_REG;
     if in_flight {
@@ -243,15 +267,24 @@ pub fn commit(control: &mut crate::shared::Control, context: &mut Context, state
     control.cursor += 16 * u64::from(state.slots_done);
 }
 
+/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are blocked.
+fn make_room(ring: Ring) -> bool {
+    let control = ring.control();
+    if control.cursor < control.guard {
+        return true;
+    }
+    let Some(header) = process::header() else { return false };
+    let turned = guard::turn(header, ring);
+    if !turned {
+        guard::give_up(ring);
+    }
+    turned
+}
+
 /// Writes a marker. All signals are blocked.
 pub(super) fn append(ring: Ring, slot: Slot) {
-    let control = ring.control();
-    if control.cursor >= control.guard {
-        let Some(header) = process::header() else { return };
-        if !guard::turn(header, ring) {
-            guard::give_up(ring);
-            return;
-        }
+    if !make_room(ring) {
+        return;
     }
     let control = ring.control();
     // SAFETY: below the guard, in this thread's ring.
