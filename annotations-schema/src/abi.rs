@@ -14,7 +14,7 @@
 //! | [`GS_SPILL`] … | [`SPILL_SLOTS`] 8-byte places where a probe keeps a register that it borrows |
 //!
 //! A *region* is a straight piece of a basic block with no call, system call or repeated string
-//! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region. The cursor is
+//! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region; two records may share a slot ([`ID_PAIR`]). The cursor is
 //! advanced once, right after the region's last record is written (*commit*). Until then the slots
 //! before the probe are *in flight*; [`ProbeState`] says how many there are, which register holds the
 //! slot base, and where borrowed registers were saved, for every instruction boundary of the clone.
@@ -74,15 +74,62 @@ pub const STATIC_ENV: &[u8; 12] = b"MGZ_RUNTIME=";
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
 pub const SLOT_PAYLOAD: usize = 0;
-/// Offset of the record id inside a slot.
-pub const SLOT_ID: usize = 8;
+/// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are written there, after the first payload and before the id: of
+/// each payload the low 48 bits stay.
+pub const SLOT_SECOND: usize = 6;
+/// Offset of the record id inside a slot: the last four bytes, which are written last.
+pub const SLOT_ID: usize = 12;
+/// Set in the id of a slot that the record with this id shares with the next one. User addresses have no more than 47 bits, and sums of
+/// registers are addresses modulo 2⁴⁸.
+pub const ID_PAIR: u32 = 1 << 31;
+/// Bits of a payload in a slot that two records share.
+pub const PAIR_BITS: u32 = 48;
+/// Record ids of modules are below this.
+pub const ID_LIMIT: u32 = ID_PAIR;
 /// Upper bound of the slots of one region, so that a ring can be sized to hold a region.
 pub const MAX_REGION_SLOTS: usize = 64;
 
-/// One 16-byte slot as a plain record has it.
+/// A slot as it lies in a ring.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingSlot {
+    /// What the probe saw; of a slot that two records share the low 48 bits, and 16 bits of the second payload.
+    pub payload: u64,
+    /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
+    pub aux: u32,
+    /// As [`Slot::id`], perhaps with [`ID_PAIR`].
+    pub id: u32,
+}
+
+/// What a payload was, by its low [`PAIR_BITS`] bits.
+const fn extended(bits: u64) -> u64 {
+    ((bits << (64 - PAIR_BITS)) as i64 >> (64 - PAIR_BITS)) as u64
+}
+
+impl RingSlot {
+    /// Whether two records share it.
+    #[inline(always)]
+    pub const fn is_pair(&self) -> bool {
+        self.id & ID_PAIR != 0 && self.id < MARK_FIRST
+    }
+
+    /// The first record's payload.
+    #[inline(always)]
+    pub const fn first(&self) -> u64 {
+        if self.is_pair() { extended(self.payload) } else { self.payload }
+    }
+
+    /// The second record's payload, if two share the slot.
+    #[inline(always)]
+    pub const fn second(&self) -> u64 {
+        extended(self.payload >> PAIR_BITS | (self.aux as u64) << (64 - PAIR_BITS))
+    }
+}
+
+/// One record, or one marker: what a slot of a ring holds, or half of that.
 ///
-/// Records of several slots (gathers) have `payload` and `id` in the first; the others are 16 raw
-/// bytes each, e.g. the index vector.
+/// Records of several slots (PT flavour only) have `payload` and `id` in the first; the others are 16 raw
+/// bytes each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
@@ -90,7 +137,7 @@ pub struct Slot {
     pub payload: u64,
     /// [`ModuleNote::id_first`] plus the module's record number, or one of the `MARK_*` ids.
     pub id: u32,
-    /// Not written by probes; the signal number in [`MARK_SIGNAL_ENTER`].
+    /// Zero in records; the signal number in [`MARK_SIGNAL_ENTER`].
     pub aux: u32,
 }
 
@@ -118,7 +165,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -168,7 +215,7 @@ pub struct ModuleNote {
 /// frame belongs to the file, whose unwind tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].
 pub const HANDLER_CALL: [u8; 7] = [0xff, 0x14, 0x24, 0xff, 0x64, 0x24, 0x08];
 /// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more than a multiple of 16.
-pub const HANDLER_FRAME: usize = 456;
+pub const HANDLER_FRAME: usize = 488;
 
 /// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind
 /// the return address and 40 bytes of `ucontext`).

@@ -274,7 +274,8 @@ impl<'a> Expander<'a> {
             self.finish_staged(out);
             self.start(header, next_sample);
         }
-        self.next_slot = header.first_slot.wrapping_add(slots.len() as u64);
+        let written = if header.ring_slots == 0 { slots.len() as u64 } else { header.written() };
+        self.next_slot = header.first_slot.wrapping_add(written);
         self.slots(slots, out);
         self.stretch(Clock::new(header, slots.len()), out);
         self.last_time = header.end_ns;

@@ -12,6 +12,7 @@ pub mod abi;
 pub mod addrmap;
 mod columns;
 pub mod expand;
+pub mod ring;
 pub mod sidecar;
 pub mod spill;
 pub mod trace;

@@ -5,7 +5,8 @@
 //! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through a
 //! region are at hand, its *sites* (loads, in program order) give the rows:
 //! `address = payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the
-//! region, see [`Site`]. Sites that are *implied* (Constant loads folded into a proxy) give no row;
+//! region, see [`Site`]. Two records with one `clone_ip` share a slot of the ring, which has [`abi::PAIR_BITS`] of each payload: then the
+//! sum is taken modulo 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row;
 //! their number is [`Region::implied_const`], and goes to the region's first row.
 
 use crate::abi;
@@ -178,7 +179,7 @@ crate::columns::table! {
         /// Number of slots of 16 bytes that it takes, in either flavour. In the PT flavour it is written by
         /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
         slots: u32,
-        /// Soft: link-time clone address of the store of the id. PT: of the (first) `ptwrite`.
+        /// Soft: link-time clone address of the store of the id (of two records that share a slot the same). PT: of the (first) `ptwrite`.
         clone_ip: u64,
         /// Link-time address of the original instruction that the probe stands before (or after, for the
         /// last record of [`SiteKind::StringUntil`]).
@@ -200,8 +201,9 @@ crate::columns::table! {
 }
 
 crate::columns::table! {
-    /// How the lanes of a gather lie in its record: payload 0 is the operand's base register plus
-    /// displacement; the raw slots that follow (16 bytes each) hold the index vector, then the mask vector.
+    /// How the lanes of a gather lie in its records: record [`Site::a`] holds the operand's base register plus
+    /// displacement; the records that follow it hold the index vector, then the mask vector, eight bytes each. (Where record `a` takes several slots, these
+    /// bytes are in its raw slots instead, 16 in each.)
     Gather {
         /// Site id.
         site: u32,
@@ -210,7 +212,7 @@ crate::columns::table! {
         /// Bytes of one mask element; a lane is active if the element's top bit is set. 0: the mask is a
         /// bit field in the first 8 mask bytes.
         mask_bytes: u32,
-        /// Bytes of index vector in the raw bytes; the mask starts behind it.
+        /// Bytes of index vector; the mask starts behind it.
         index_bytes: u32,
     }
 }

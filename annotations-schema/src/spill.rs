@@ -8,7 +8,7 @@
 //! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
 //! detected and never decoded as data; reading panics on no bytes.
 //!
-//! # Format (version 2, all numbers little-endian)
+//! # Format (version 3, all numbers little-endian)
 //!
 //! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
 //! 24-byte file header and then segments.
@@ -38,7 +38,7 @@
 //! | 48 | check u64, see below |
 //! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
 //! | 64 | length of the id stream u32 |
-//! | 68 | zero u32 |
+//! | 68 | slots of the ring that they were in u32, see [`SegmentHeader::written`]; zero (always in version 2): as many |
 //!
 //! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last, stride, next},
 //! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
@@ -73,7 +73,9 @@ use std::io::{IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Version of the format.
-pub const SPILL_VERSION: u32 = 2;
+pub const SPILL_VERSION: u32 = 3;
+/// Oldest version that is read: in it each record had a slot of its own.
+const OLDEST: u32 = 2;
 /// Ending of spill file names.
 pub const SPILL_EXTENSION: &str = "spill";
 
@@ -219,10 +221,19 @@ pub struct SegmentHeader {
     pub end_ns: u64,
     /// One of [`cause`].
     pub cause: u8,
-    /// Number of slots. The writer takes it from the slots it is given.
+    /// Number of slots: of records, markers and raw data. The writer takes it from the slots it is given.
     pub slots: u32,
+    /// Slots of the ring that they were in, where two records may share one; 0: as many as `slots`.
+    pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
     pub pace: Pace,
+}
+
+impl SegmentHeader {
+    /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of records are in these.
+    pub fn written(&self) -> u64 {
+        u64::from(if self.ring_slots == 0 { self.slots } else { self.ring_slots })
+    }
 }
 
 /// What can be wrong with a spill file.
@@ -235,7 +246,7 @@ pub enum SpillError {
     #[error("not an mgz spill file (it does not begin with MGZSPILL)")]
     NotASpill,
     /// Written by another version.
-    #[error("spill format version {found} is not supported (this mgz reads version {SPILL_VERSION})")]
+    #[error("spill format version {found} is not supported (this mgz reads versions {OLDEST} to {SPILL_VERSION})")]
     Version {
         /// Version in the file.
         found: u32,
@@ -365,7 +376,7 @@ impl SpillWriter {
         bytes[5] = header.cause;
         bytes[6] = bits;
         let [control, ids, data, aux] = streams.map(<[u8]>::len);
-        for (at, length) in [(8, slots.len()), (12, control), (16, data), (20, aux), (64, ids)] {
+        for (at, length) in [(8, slots.len()), (12, control), (16, data), (20, aux), (64, ids), (68, header.ring_slots as usize)] {
             // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
             bytes[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
         }

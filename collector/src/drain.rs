@@ -209,7 +209,7 @@ impl<'a> Drainer<'a> {
         taken
     }
 
-    /// Writes a chunk's slots to its thread's spill file.
+    /// Writes the records of a chunk to its thread's spill file. All counts are of slots.
     fn keep(&self, queue: &mut Queue, info: &ChunkInfo, slots: &[Slot]) {
         if queue.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
             self.finish(queue);
@@ -224,15 +224,16 @@ impl<'a> Drainer<'a> {
             segments: 0,
             lost: false,
         });
-        stream.executed = stream.executed.max(info.executed).max(info.first_slot + slots.len() as u64);
-        stream.next = info.first_slot + slots.len() as u64;
+        let end = info.first_slot + u64::from(info.slots);
+        stream.executed = stream.executed.max(info.executed).max(end);
+        stream.next = end;
         stream.last_cause = info.cause as u8;
         if slots.is_empty() {
             return;
         }
         if self.full.load(Ordering::Relaxed) {
             stream.lost = true;
-            self.count("no_space", slots.len() as u64);
+            self.count("no_space", info.slots.into());
             return;
         }
         let header = SegmentHeader {
@@ -242,6 +243,7 @@ impl<'a> Drainer<'a> {
             end_ns: info.end_ns,
             cause: info.cause as u8,
             slots: slots.len() as u32,
+            ring_slots: info.slots,
             pace: Pace::from_word(info.pace),
         };
         match self.write(stream, &header, slots) {
@@ -256,7 +258,7 @@ impl<'a> Drainer<'a> {
             }
             Err(error) => {
                 stream.lost = true;
-                self.count("no_space", slots.len() as u64);
+                self.count("no_space", info.slots.into());
                 self.give_up(format!(
                     "recording ended early: {}: {error}; the program went on unrecorded (remedy: free space there, or record with --mode ring or a larger --period)",
                     self.dir.display()
@@ -276,10 +278,10 @@ impl<'a> Drainer<'a> {
             }
         };
         bytes += writer.write(header, slots)?;
-        stream.kept += slots.len() as u64;
+        stream.kept += header.written();
         stream.segments += 1;
         *lock(&self.last_write) = Some(Instant::now());
-        self.kept.fetch_add(slots.len() as u64, Ordering::Relaxed);
+        self.kept.fetch_add(header.written(), Ordering::Relaxed);
         let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if let Some(limit) = self.max_bytes.filter(|&limit| total >= limit) {
             self.give_up(format!(
@@ -451,8 +453,8 @@ impl<'a> Drainer<'a> {
             },
             found => found,
         };
-        let copied = match found {
-            Rest::Nonsense => false,
+        let (copied, slots) = match found {
+            Rest::Nonsense => (false, 0),
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.
                 if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
@@ -460,19 +462,19 @@ impl<'a> Drainer<'a> {
                 }
                 return true;
             }
-            Rest::Chunk { place, offset, slots } => slot.copy_chunk(place, offset, slots, buffer),
-            Rest::Window { end, slots } => slot.copy_ring(end, slots, buffer),
+            Rest::Chunk { place, offset, slots } => (slot.copy_chunk(place, offset, slots, buffer), slots),
+            Rest::Window { end, slots } => (slot.copy_ring(end, slots, buffer), slots),
         };
         if !copied {
             return false;
         }
         let after = slot.snapshot();
         let moved = after.cursor.wrapping_sub(numbers.cursor);
-        let overwritten = self.is_ring() && moved.saturating_add(buffer.len() as u64 * SLOT) > self.arena.settings().ring_bytes;
+        let overwritten = self.is_ring() && moved.saturating_add(slots * SLOT) > self.arena.settings().ring_bytes;
         if overwritten || (Snapshot { cursor: numbers.cursor, ..after }) != *numbers {
             return false;
         }
-        self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, buffer.len() as u64), buffer);
+        self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, slots), buffer);
         true
     }
 

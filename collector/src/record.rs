@@ -464,8 +464,8 @@ impl Session {
             // What the program did after the recorder was killed is not known.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
-        } else if c.slots > 0 && m.totals.records_executed > 0 {
-            m.totals.loads_executed_estimate = Some(loads as f64 / c.slots as f64 * m.totals.records_executed as f64);
+        } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
+            m.totals.loads_executed_estimate = Some(loads as f64 / m.totals.records_kept as f64 * m.totals.records_executed as f64);
         }
         if c.unknown > 0 {
             self.problem(format!("{} record slots have ids that no module of the trace has; their loads are missing", c.unknown));
@@ -558,9 +558,9 @@ fn recount(m: &mut Manifest, spill: &Path) -> std::io::Result<()> {
         // A file that cannot be read is reported by the conversion.
         let Ok(file) = mgz_annotations_schema::spill::SpillFile::open(&path) else { continue };
         let thread = threads.entry(key).or_insert(Thread { process: key.process, thread: key.thread, ..Thread::default() });
-        let ends = file.segments().iter().map(|s| s.header.first_slot + u64::from(s.header.slots));
+        let ends = file.segments().iter().map(|s| s.header.first_slot + s.header.written());
         thread.records_executed += ends.max().unwrap_or(0);
-        thread.records_kept += file.segments().iter().map(|s| u64::from(s.header.slots)).sum::<u64>();
+        thread.records_kept += file.segments().iter().map(|s| s.header.written()).sum::<u64>();
     }
     m.threads = threads.into_values().collect();
     m.totals.records_executed = m.threads.iter().map(|t| t.records_executed).sum();

@@ -146,14 +146,27 @@ pub enum TableForm {
 pub enum Payload {
     /// A register as it is.
     Reg(Gpr),
-    /// The effective address of the memory operand of the instruction at [`RecordPlan::at`] (segment
-    /// base included for fs: it is read from `fs:[0]`).
+    /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
+    /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
     Address,
     /// Nothing: the id alone says what ran (static address). PT: any register.
     Nothing,
-    /// Gather: base register plus displacement, then index vector and mask as raw slots; see
-    /// [`mgz_annotations_schema::sidecar::Gather`].
-    Gather,
+    /// Eight bytes of a vector register: index or mask of a gather, see [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher
+    /// half of sixteen bytes, follow one another.
+    Half(VectorHalf),
+    /// A mask register, likewise.
+    Mask(u8),
+}
+
+/// Eight bytes of a vector register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorHalf {
+    /// Hardware number.
+    pub vector: u8,
+    /// Length of the register, bytes.
+    pub bytes: u8,
+    /// Which eight bytes, lowest first.
+    pub half: u8,
 }
 
 /// One record of a region.
@@ -163,10 +176,12 @@ pub struct RecordPlan {
     pub at: InsnId,
     /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its region).
     pub after: bool,
+    /// The instruction whose operand it is about: the same one, or one behind it whose registers are known here already.
+    pub of: InsnId,
     /// What it holds.
     pub payload: Payload,
-    /// Slots it takes (1 but for gathers).
-    pub slots: u8,
+    /// It shares the slot of the record before it, which stands at the same place and shares none.
+    pub second: bool,
 }
 
 /// One load (or store) of a region or outside of any. Fields as in
@@ -207,6 +222,13 @@ pub struct RegionPlan {
     pub sites: Vec<SitePlan>,
     /// Number of `IMPLIED` sites.
     pub implied_const: u32,
+}
+
+impl RegionPlan {
+    /// Slots that its records take.
+    pub fn slots(&self) -> usize {
+        self.records.iter().filter(|r| !r.second).count()
+    }
 }
 
 /// Gather geometry for the sidecar.

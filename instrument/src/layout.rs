@@ -433,7 +433,12 @@ fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<
         let at = placed.clones[*i];
         for f in clone.fixups.iter() {
             let value = match f.kind {
-                FixupKind::RecordId(number) => (parts.id_first + placed.records[*i] + number).to_le_bytes(),
+                FixupKind::RecordId(number) => {
+                    // What stands there already says whether two records share the slot.
+                    let at = f.at as usize;
+                    let shares = u32::from_le_bytes([piece[at], piece[at + 1], piece[at + 2], piece[at + 3]]);
+                    (shares | (parts.id_first + placed.records[*i] + number)).to_le_bytes()
+                }
                 _ => fixup(&f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
             };
             piece[f.at as usize..f.at as usize + 4].copy_from_slice(&value);

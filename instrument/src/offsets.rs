@@ -64,6 +64,11 @@ impl Registers {
         self.values[usize::from(r.0)]
     }
 
+    /// What all of them hold.
+    pub fn all(&self) -> [Known; 16] {
+        self.values
+    }
+
     /// What an instruction does.
     pub fn advance(&mut self, inst: &Instruction, u: &RegUse) {
         if hands_over(inst) {

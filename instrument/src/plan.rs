@@ -4,10 +4,14 @@
 //! would run out. A load whose address is a recorded value plus a constant ([`crate::offsets`]) needs no record of its own.
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the proxy.
+//!
+//! In the soft flavour a record may share the slot of the one before it ([`abi::ID_PAIR`]): of both 48 bits are kept, which is enough for addresses and their parts. Both
+//! are then written where the first is, so that no slot is ever half written while the program's own instructions run; what the second holds must be known
+//! there ([`pairs`]).
 
 use crate::cfg::Graph;
 use crate::functions::Options;
-use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegionPlan, SitePlan};
+use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
 use crate::offsets::{Known, Registers, at_starts};
 use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
 use crate::regs::{RAX, RBX, RegUse};
@@ -15,6 +19,8 @@ use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
+
+mod pairs;
 
 /// Class of one access, from data flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +43,7 @@ pub struct Plan {
 }
 
 /// Most slots that one instruction's records take.
-const MOST_SLOTS: usize = 8;
+const MOST_SLOTS: usize = 10;
 
 /// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an instruction's access by its number in [`accesses`].
 pub fn plan(
@@ -109,8 +115,8 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 enum Held {
     /// symbol + delta.
     Register(Known),
-    /// base + scale·index + delta, of flat 64-bit addressing.
-    Sum { base: u32, index: u32, scale: u8, delta: i64 },
+    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
+    Sum { base: u32, index: u32, scale: u8, delta: i64, registers: [(Gpr, Known); 2] },
     /// Anything else.
     Other,
 }
@@ -137,6 +143,17 @@ struct Waiting {
     can_address: bool,
 }
 
+/// The region's last record, if another one may share its slot.
+struct Open {
+    at: InsnId,
+    /// What registers hold there.
+    registers: [Known; 16],
+    /// Registers that probes may use there: whatever they held is gone.
+    dead: RegSet,
+    /// A register is free there for an address.
+    address_is_cheap: bool,
+}
+
 struct Builder<'a> {
     options: &'a Options,
     backward: bool,
@@ -149,6 +166,11 @@ struct Builder<'a> {
     address_is_cheap: bool,
     /// The stay at hand has a register for addresses.
     scratch: bool,
+    /// See [`Insn::dead`], of the instruction at hand.
+    dead: RegSet,
+    open: Option<Open>,
+    /// By record of the region: all of its bits count.
+    whole: Vec<bool>,
 }
 
 impl<'a> Builder<'a> {
@@ -163,13 +185,35 @@ impl<'a> Builder<'a> {
             waiting: Vec::new(),
             address_is_cheap: true,
             scratch: false,
+            dead: RegSet::EMPTY,
+            open: None,
+            whole: Vec::new(),
         }
     }
 
-    fn add_record(&mut self, at: InsnId, after: bool, payload: Payload, slots: u8, held: Held) -> u8 {
-        self.region.records.push(RecordPlan { at, after, payload, slots });
+    /// A record at an instruction that is about its own operand, all of whose bits count.
+    fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
+        self.open = None;
+        self.push(RecordPlan { at, after, of: at, payload, second: false }, Held::Other, true)
+    }
+
+    /// A record of an address or a part of one.
+    fn add_record(&mut self, at: InsnId, payload: Payload, held: Held) -> u8 {
+        let may_pair = self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive;
+        if let Some(open) = self.open.take()
+            && let Some(held) = pairs::at(&open, at, payload, held)
+        {
+            return self.push(RecordPlan { at: open.at, after: false, of: at, payload, second: true }, held, false);
+        }
+        self.open = may_pair.then(|| Open { at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
+        self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false)
+    }
+
+    fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
+        self.slots += usize::from(!record.second);
+        self.region.records.push(record);
         self.held.push(held);
-        self.slots += usize::from(slots);
+        self.whole.push(whole);
         (self.region.records.len() - 1) as u8
     }
 
@@ -188,13 +232,30 @@ impl<'a> Builder<'a> {
     fn register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {
             Some(found) => found,
-            None => (self.new_register(at, r), 0),
+            None => {
+                let now = self.registers.value(r);
+                let record = self.add_record(at, Payload::Reg(r), Held::Register(now));
+                match self.held[usize::from(record)] {
+                    Held::Register(k) => (record, now.delta.wrapping_sub(k.delta)),
+                    _ => (record, 0),
+                }
+            }
+        }
+    }
+
+    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits count.
+    fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
+        match self.find_register(r) {
+            Some(found) if self.whole[usize::from(found.0)] => found,
+            _ => (self.new_register(at, r), 0),
         }
     }
 
     fn new_register(&mut self, at: InsnId, r: Gpr) -> u8 {
         let now = self.registers.value(r);
-        self.add_record(at, false, Payload::Reg(r), 1, Held::Register(now))
+        let record = self.add_whole(at, false, Payload::Reg(r));
+        self.held[usize::from(record)] = Held::Register(now);
+        record
     }
 
     /// Makes or finds the records for an address.
@@ -206,7 +267,7 @@ impl<'a> Builder<'a> {
             if !can_address {
                 return Err(reason::NO_REGISTER);
             }
-            let a = self.add_record(at, false, Payload::Address, 1, Held::Other);
+            let a = self.add_record(at, Payload::Address, Held::Other);
             let flags = if place.addr32 { SiteFlags::ADDR32 } else { 0 };
             return Ok(Formula { a, flags, ..Formula::NONE });
         }
@@ -231,7 +292,7 @@ impl<'a> Builder<'a> {
         let (vb, vi) = (self.registers.value(base), self.registers.value(index));
         let total = place.disp.wrapping_add(vb.delta).wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
         let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
-            Held::Sum { base, index, scale: s, delta } if base == vb.symbol && index == vi.symbol && s == scale => {
+            Held::Sum { base, index, scale: s, delta, .. } if base == vb.symbol && index == vi.symbol && s == scale => {
                 Some((i as u8, total.wrapping_sub(delta)))
             }
             _ => None,
@@ -241,9 +302,13 @@ impl<'a> Builder<'a> {
         }
         let parts_known = self.find_register(base).is_some() || self.find_register(index).is_some() || vb.symbol == vi.symbol;
         if can_address && !parts_known && self.address_is_cheap {
-            let held = Held::Sum { base: vb.symbol, index: vi.symbol, scale, delta: total };
-            let a = self.add_record(at, false, Payload::Address, 1, held);
-            return Formula { a, ..Formula::NONE };
+            let held = Held::Sum { base: vb.symbol, index: vi.symbol, scale, delta: total, registers: [(base, vb), (index, vi)] };
+            let a = self.add_record(at, Payload::Address, held);
+            let disp = match self.held[usize::from(a)] {
+                Held::Sum { delta, .. } => total.wrapping_sub(delta),
+                _ => 0,
+            };
+            return Formula { a, disp, ..Formula::NONE };
         }
         let (a, add_a) = self.register(at, base);
         let (b, add_b) = self.register(at, index);
@@ -263,11 +328,12 @@ impl<'a> Builder<'a> {
         mut classify: impl FnMut(usize, &Access) -> Class,
     ) {
         let pt = self.options.flavour == abi::FLAVOUR_PT;
-        let free = insn.dead != crate::ir::RegSet::EMPTY;
+        self.dead = insn.dead;
+        let free = insn.dead != RegSet::EMPTY;
         let can_address = !pt || free || own.is_some();
         // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
         // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
-        let usable = crate::ir::RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
+        let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap = pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
         // A count is recorded once for both operands of a comparing string instruction, after both pointers.
         let mut count = None;
@@ -284,10 +350,10 @@ impl<'a> Builder<'a> {
             let until = list.iter().any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
             count = Some(if until {
                 let b = self.new_register(at, COUNT);
-                self.add_record(at, true, Payload::Reg(COUNT), 1, Held::Other);
+                self.add_whole(at, true, Payload::Reg(COUNT));
                 (b, 0)
             } else {
-                self.register(at, COUNT)
+                self.whole_register(at, COUNT)
             });
         }
         for (n, access) in list.iter().enumerate() {
@@ -385,7 +451,7 @@ impl<'a> Builder<'a> {
                 site.kind = SiteKind::BitString;
                 let b = self.new_register(at, offset);
                 let f = if place.index.is_some() {
-                    let a = self.add_record(at, false, Payload::Address, 1, Held::Other);
+                    let a = self.add_whole(at, false, Payload::Address);
                     Formula { a, ..Formula::NONE }
                 } else {
                     self.address(at, &place, can_address)?
@@ -409,16 +475,27 @@ impl<'a> Builder<'a> {
         }
         let wide = inst.is_vsib64();
         let lanes = (data.size() / site.size as usize).min(index_bytes / if wide { 8 } else { 4 });
-        let mask_slots = if masked { 1 } else { data.size().div_ceil(16) };
-        let slots = 1 + index_bytes.div_ceil(16) + mask_slots;
         site.kind = SiteKind::Gather;
         if wide {
             site.flags |= SiteFlags::INDEX64;
         }
         let mask_bytes = if masked { 0 } else { site.size as u8 };
         gathers.push(GatherPlan { insn: at, lanes: lanes as u8, mask_bytes, index_bytes: index_bytes as u16 });
-        let a = self.add_record(at, false, Payload::Gather, slots as u8, Held::Other);
+        let a = self.add_whole(at, false, Payload::Address);
+        self.vector(at, inst.memory_index());
+        if masked {
+            self.add_whole(at, false, Payload::Mask(inst.op_mask().number() as u8));
+        } else {
+            self.vector(at, inst.op2_register());
+        }
         Ok(Formula { a, scale: place.scale, ..Formula::NONE })
+    }
+
+    fn vector(&mut self, at: InsnId, register: Register) {
+        let (vector, bytes) = (register.number() as u8, register.size() as u8);
+        for half in 0..bytes / 8 {
+            self.add_whole(at, false, Payload::Half(VectorHalf { vector, bytes, half }));
+        }
     }
 
     /// Ends the region. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
@@ -449,6 +526,8 @@ impl<'a> Builder<'a> {
         }
         self.region = RegionPlan::default();
         self.held.clear();
+        self.whole.clear();
+        self.open = None;
         self.slots = 0;
     }
 
@@ -474,7 +553,7 @@ impl<'a> Builder<'a> {
         if place.addr32 {
             site.flags |= SiteFlags::ADDR32;
         }
-        self.add_record(w.insn, false, payload, 1, Held::Other);
+        self.add_whole(w.insn, false, payload);
         true
     }
 }

@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::unwind::Tables;
 use crate::handlers::{Finding, Wrapped};
 use crate::{faults, freestanding, handlers, lines, names};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, MARK_FIRST};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
 use rayon::prelude::*;
@@ -218,7 +218,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
     let count: usize = clones.iter().map(|c| c.rows.records.len()).sum();
-    let room = u64::from(MARK_FIRST).saturating_sub(count as u64);
+    let room = u64::from(ID_LIMIT).saturating_sub(count as u64);
     if room == 0 {
         return Err(Refusal::declined("too many records for one file"));
     }

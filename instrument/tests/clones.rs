@@ -152,17 +152,16 @@ impl Probe {
         let at = inst.memory_displacement64() as i64;
         match inst.mnemonic() {
             Mnemonic::Mov if inst.op1_kind() == OpKind::Immediate32 => {
-                assert_eq!(at, self.slots * 16 + 8, "id in the wrong slot");
+                assert_eq!(at, self.slots * 16 + 12, "id in the wrong slot");
                 self.done(1);
             }
             Mnemonic::Mov => {
-                assert_eq!(at, self.slots * 16, "payload in the wrong slot");
+                assert!([0, 6].contains(&(at - self.slots * 16)), "payload in the wrong slot");
                 assert_eq!(inst.op1_register().size(), 8);
                 assert_ne!(number(inst.op1_register()), self.cursor, "the cursor as payload");
             }
-            Mnemonic::Vmovdqu | Mnemonic::Vmovdqu64 => {
-                assert_eq!(at, self.slots * 16, "vector in the wrong slot");
-                self.done(inst.op1_register().size() as i64 / 16);
+            Mnemonic::Vmovdqu | Mnemonic::Vmovdqu64 | Mnemonic::Vextracti128 | Mnemonic::Vextracti32x4 => {
+                assert!([0, 8].contains(&(at - self.slots * 16)), "vector in the wrong slot");
             }
             other => panic!("unexpected store {other:?}"),
         }

@@ -93,7 +93,7 @@ impl Spill {
             if header.kind == SegmentKind::Window || follows != Some(header.first_slot) {
                 sample = sample.wrapping_add(1);
             }
-            follows = (header.kind == SegmentKind::Full).then(|| header.first_slot.wrapping_add(u64::from(header.slots)));
+            follows = (header.kind == SegmentKind::Full).then(|| header.first_slot.wrapping_add(header.written()));
             piece.segments.end = i + 1;
             piece.slots += u64::from(header.slots);
         }

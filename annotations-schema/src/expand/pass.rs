@@ -228,38 +228,59 @@ impl Pass {
                 emit(row.plain(a.wrapping_add_signed(word), 0, self.bias), None);
             }
             SiteKind::Xlat => emit(row.plain(a.wrapping_add(b & 0xff), 0, self.bias), None),
-            SiteKind::Gather => self.gather(tables, row, self.slots_of(tables, row.a, offset)?, emit)?,
+            SiteKind::Gather => {
+                let mut bytes = [0u8; RAW_BYTES];
+                let (head, raw) = self.raw_bytes(tables, row, offset, &mut bytes)?;
+                gather(tables, row, head, raw, emit)?;
+            }
         }
         Some(())
     }
 
-    fn gather(&self, tables: &Tables, row: &Row, slots: &[Slot], mut emit: impl FnMut(u64, Option<u32>)) -> Option<()> {
+    /// Payload of a gather's head, and the raw bytes behind it: payloads of the records that follow, or raw slots of the same record.
+    fn raw_bytes<'b>(&self, tables: &Tables, row: &Row, offset: u8, bytes: &'b mut [u8; RAW_BYTES]) -> Option<(u64, &'b [u8])> {
         let shape = tables.gathers.get(row.gather as usize)?;
-        let (head, raw) = slots.split_first()?;
-        let mut bytes = [0u8; 16 * crate::abi::MAX_REGION_SLOTS];
-        for (slot, place) in raw.iter().zip(bytes.chunks_exact_mut(16)) {
-            place[..8].copy_from_slice(&slot.payload.to_le_bytes());
-            place[8..12].copy_from_slice(&slot.id.to_le_bytes());
-            place[12..].copy_from_slice(&slot.aux.to_le_bytes());
-        }
-        let bytes = bytes.get(..raw.len() * 16)?;
-        let mask = bytes.get(shape.index_bytes as usize..)?;
-        for lane in 0..shape.lanes as usize {
-            let active = match shape.mask_bytes as usize {
-                0 => mask.get(lane / 8)? >> (lane % 8) & 1 == 1,
-                width => mask.get(lane * width + width - 1)? >> 7 == 1,
-            };
-            if !active {
-                continue;
+        let (head, raw) = self.slots_of(tables, row.a, offset)?.split_first()?;
+        if !raw.is_empty() {
+            for (slot, place) in raw.iter().zip(bytes.chunks_exact_mut(16)) {
+                place[..8].copy_from_slice(&slot.payload.to_le_bytes());
+                place[8..12].copy_from_slice(&slot.id.to_le_bytes());
+                place[12..].copy_from_slice(&slot.aux.to_le_bytes());
             }
-            let index = if row.index64 {
-                i64::from_le_bytes(bytes.get(lane * 8..lane * 8 + 8)?.try_into().ok()?)
-            } else {
-                i64::from(i32::from_le_bytes(bytes.get(lane * 4..lane * 4 + 4)?.try_into().ok()?))
-            };
-            let address = head.payload.wrapping_add((index as u64).wrapping_mul(u64::from(row.scale)));
-            emit(row.truncate(address), None);
+            return Some((head.payload, &bytes[..raw.len() * 16]));
         }
-        Some(())
+        let mask_bytes = if shape.mask_bytes == 0 { 8 } else { shape.mask_bytes * shape.lanes };
+        let words = shape.index_bytes.checked_add(mask_bytes)?.div_ceil(8) as usize;
+        let places = bytes.get_mut(..words * 8)?;
+        for (n, place) in (1u8..).zip(places.chunks_exact_mut(8)) {
+            let slot = self.slots_of(tables, row.a.checked_add(n)?, offset)?.first()?;
+            place.copy_from_slice(&slot.payload.to_le_bytes());
+        }
+        Some((head.payload, places))
     }
+}
+
+/// Most raw bytes of a gather.
+const RAW_BYTES: usize = 16 * crate::abi::MAX_REGION_SLOTS;
+
+/// The rows of a gather's active lanes.
+fn gather(tables: &Tables, row: &Row, head: u64, bytes: &[u8], mut emit: impl FnMut(u64, Option<u32>)) -> Option<()> {
+    let shape = tables.gathers.get(row.gather as usize)?;
+    let mask = bytes.get(shape.index_bytes as usize..)?;
+    for lane in 0..shape.lanes as usize {
+        let active = match shape.mask_bytes as usize {
+            0 => mask.get(lane / 8)? >> (lane % 8) & 1 == 1,
+            width => mask.get(lane * width + width - 1)? >> 7 == 1,
+        };
+        if !active {
+            continue;
+        }
+        let index = if row.index64 {
+            i64::from_le_bytes(bytes.get(lane * 8..lane * 8 + 8)?.try_into().ok()?)
+        } else {
+            i64::from(i32::from_le_bytes(bytes.get(lane * 4..lane * 4 + 4)?.try_into().ok()?))
+        };
+        emit(row.truncate(head.wrapping_add((index as u64).wrapping_mul(u64::from(row.scale)))), None);
+    }
+    Some(())
 }

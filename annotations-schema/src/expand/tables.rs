@@ -1,8 +1,8 @@
 //! What expansion looks up, laid out for it: per record, per region, per row.
 
 use super::staged::FEW;
-use crate::abi::{MAX_REGION_SLOTS, Slot};
-use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
+use crate::abi::{MAX_REGION_SLOTS, PAIR_BITS, Slot};
+use crate::sidecar::{self, Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
 use std::ops::Range;
 
 /// Lookup tables over the sidecars of a trace. Made once, shared by all expanders.
@@ -105,6 +105,7 @@ pub(super) struct Row {
     pub(super) disp: u64,
     /// All ones if the bias is to be added.
     bias_mask: u64,
+    /// What is kept of the sum: all, 32 bits where the instruction does so, 48 bits where a payload has no more.
     address_mask: u64,
     pub(super) ip: u64,
     pub(super) clone_ip: u64,
@@ -144,6 +145,14 @@ impl Row {
     }
 }
 
+/// Whether a record of a region shares its slot with the next or the one before: then both were written by the same store of an id.
+fn shares_slot(records: &[sidecar::Record], number: u8) -> bool {
+    let at = |n: Option<usize>| n.and_then(|n| records.get(n)).map(|r| r.clone_ip);
+    let number = usize::from(number);
+    let own = at(Some(number));
+    own.is_some() && (own == at(Some(number + 1)) || own == at(number.checked_sub(1)))
+}
+
 impl Tables {
     /// Lays out the tables. The sidecars are numbered in the order given.
     pub fn new<'s>(sidecars: impl IntoIterator<Item = &'s Sidecar>) -> Result<Tables, SidecarError> {
@@ -177,7 +186,8 @@ impl Tables {
             }
             let first_row = self.rows.len() as u32;
             let first_implied = self.implied.len() as u32;
-            let mut short = sidecar.records[members].iter().all(|r| r.slots == 1);
+            let mut short = sidecar.records[members.clone()].iter().all(|r| r.slots == 1);
+            let records_of = &sidecar.records[members];
             for site in region.first_site..region.first_site + region.site_count {
                 let s = &sidecar.sites[site as usize];
                 if s.region != number as u32 || s.flags & SiteFlags::UNRECORDED != 0 {
@@ -197,7 +207,11 @@ impl Tables {
                 self.rows.push(Row {
                     disp: s.disp as u64,
                     bias_mask: if s.flags & SiteFlags::STATIC != 0 { u64::MAX } else { 0 },
-                    address_mask: if s.flags & SiteFlags::ADDR32 != 0 { u64::from(u32::MAX) } else { u64::MAX },
+                    address_mask: match s.flags & SiteFlags::ADDR32 {
+                        0 if [s.a, s.b].iter().any(|&record| shares_slot(records_of, record)) => (1 << PAIR_BITS) - 1,
+                        0 => u64::MAX,
+                        _ => u64::from(u32::MAX),
+                    },
                     ip: s.ip,
                     clone_ip: s.clone_ip,
                     site,

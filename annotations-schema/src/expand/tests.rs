@@ -32,8 +32,10 @@ impl Maker {
             implied_const: implied as u32,
             function: 0,
         });
-        for &(insn, slots) in records {
-            s.records.push(Record { region, slots, clone_ip: 0x10_0000 + start * 4 + insn * 16, ip: start + insn * 4 });
+        for (n, &(insn, slots)) in records.iter().enumerate() {
+            // Each has a slot of its own.
+            let before = records[..n].iter().filter(|r| r.0 == insn).count() as u64;
+            s.records.push(Record { region, slots, clone_ip: 0x10_0000 + start * 4 + insn * 16 + 2 * before, ip: start + insn * 4 });
         }
         for &(insn, site) in sites {
             let (ip, clone_ip) = (start + insn * 4, 0x10_0000 + start * 4 + insn * 16 + 8);
@@ -90,6 +92,40 @@ fn plain_sites_share_their_records() {
     assert_eq!(rows.module, [3; 6]);
     assert_eq!(rows.seq, [0, 1, 2, 3, 4, 5]);
     assert_eq!(counters, Counters { slots: 4, records: 4, rows: 6, implied: 2, samples: 1, ..Counters::default() });
+}
+
+/// Two registers of a sum may be far beyond any address, as long as they make one.
+#[test]
+fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
+    let mut m = Maker::new();
+    let sum = Site { b: 1, scale: 4, ..site(0, 8) };
+    m.region(0x100, &[(0, 1), (0, 1), (1, 1)], &[(0, sum), (1, site(2, 0))]);
+    m.0.records[1].clone_ip = m.0.records[0].clone_ip;
+    let (base, index) = (0x1234_5678_9abc_def0u64, 0x0bcd_0000_0000_1111u64);
+    let short = |v: u64| ((v << 16) as i64 >> 16) as u64;
+    let (rows, _) = expand(&m.0, &[slot(0, short(base)), slot(1, short(index)), slot(2, 1 << 56)]);
+    assert_eq!(rows.address, [base.wrapping_add(index.wrapping_mul(4)).wrapping_add(8) & 0xffff_ffff_ffff, 1 << 56]);
+    let (rows, _) = expand_kind(&m.0, SegmentKind::Full, &[slot(0, 0x5000), slot(1, short(-3i64 as u64)), slot(2, 7)]);
+    assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
+}
+
+/// Positions are of slots of the ring: a segment whose records shared slots is followed by the one that begins behind those.
+#[test]
+fn segments_follow_one_another_by_slots_of_the_ring() {
+    let mut m = Maker::new();
+    m.region(0x100, &[(0, 1), (1, 1)], &[(0, site(0, 0)), (1, site(1, 0))]);
+    let tables = Tables::new([&m.0]).unwrap();
+    let samples = |next: u64| {
+        let mut expander = Expander::new(&tables, &[Placement { sidecar: 0, module: 3, bias: BIAS }]);
+        let (mut out, mut sample) = (RowBatch::default(), 0);
+        let slots = [slot(0, 1), slot(1, 2), slot(0, 3), slot(1, 4)];
+        for first_slot in [10, next] {
+            let header = SegmentHeader { kind: SegmentKind::Full, first_slot, slots: 4, ring_slots: 2, ..SegmentHeader::default() };
+            expander.segment(&header, &slots, &mut sample, &mut out);
+        }
+        sample
+    };
+    assert_eq!((samples(12), samples(14)), (1, 2));
 }
 
 #[test]

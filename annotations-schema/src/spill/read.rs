@@ -127,7 +127,7 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     if bytes.get(..8) != Some(&FILE_MAGIC[..]) {
         return Err(SpillError::NotASpill);
     }
-    if u32_at(bytes, 8) != SPILL_VERSION {
+    if !(OLDEST..=SPILL_VERSION).contains(&u32_at(bytes, 8)) {
         return Err(SpillError::Version { found: u32_at(bytes, 8) });
     }
     let key = ThreadKey { process: u32_at(bytes, 16), thread: u32_at(bytes, 20) };
@@ -156,6 +156,7 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             kind: if rest[4] == 1 { SegmentKind::Window } else { SegmentKind::Full },
             cause: rest[5],
             slots: u32_at(rest, 8),
+            ring_slots: u32_at(rest, 68),
             first_slot: u64_at(rest, 24),
             begin_ns: u64_at(rest, 32),
             end_ns: u64_at(rest, 40),

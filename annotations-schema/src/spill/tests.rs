@@ -46,7 +46,7 @@ fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
     second[99].aux = u32::MAX;
     vec![
         (SegmentHeader { kind: SegmentKind::Full, first_slot: 0, begin_ns: 5, end_ns: 9, cause: 0, slots: 3000, ..SegmentHeader::default() }, strided(3000)),
-        (SegmentHeader { kind: SegmentKind::Window, first_slot: 1 << 40, begin_ns: 10, end_ns: 12, cause: cause::KILLED, slots: 100, pace: Pace { kind: pace::LAP, records: 2048, ns: (1 << 29) - 1 } }, second),
+        (SegmentHeader { kind: SegmentKind::Window, first_slot: 1 << 40, begin_ns: 10, end_ns: 12, cause: cause::KILLED, slots: 100, ring_slots: 60, pace: Pace { kind: pace::LAP, records: 2048, ns: (1 << 29) - 1 } }, second),
         (SegmentHeader { slots: 0, ..SegmentHeader::default() }, vec![]),
     ]
 }

@@ -11,7 +11,7 @@
 //!
 //! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
 
-use crate::abi::Slot;
+use crate::abi::RingSlot;
 use crate::context::{Context, RIP};
 use crate::shared::*;
 use crate::sys;
@@ -184,20 +184,23 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     const MOST: i64 = 4096;
     let count = slots as usize;
     // SAFETY: the slots were just written by this thread; the place is its own until it is published.
-    let window = unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const Slot, count) };
-    for first in (count.saturating_sub(TRIED)..count).rev() {
+    let window = unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
+    // Of slots that two records share, either payload may advance.
+    let tried = (count.saturating_sub(TRIED)..count).rev().flat_map(|at| [(at, false), (at, true)]);
+    for (first, second) in tried.filter(|&(at, second)| !second || window[at].is_pair()) {
         let id = window[first].id;
-        let (mut before, mut step, mut seen, mut from) = (window[first].payload, 0i64, 0u64, first);
+        let payload = |at: usize| if second { window[at].second() } else { window[at].first() };
+        let (mut before, mut step, mut seen, mut from) = (payload(first), 0i64, 0u64, first);
         while let Some(at) = (from.saturating_sub(REACH)..from).rev().find(|&at| window[at].id == id) {
-            let difference = before.wrapping_sub(window[at].payload) as i64;
+            let difference = before.wrapping_sub(payload(at)) as i64;
             if difference == 0 || difference.abs() > MOST || (seen > 0 && difference != step) {
                 break;
             }
-            (step, before, from) = (difference, window[at].payload, at);
+            (step, before, from) = (difference, payload(at), at);
             seen += 1;
         }
         if seen >= SEEN {
-            return Some((window[first].payload, step as u64, (first - from) as u64, seen));
+            return Some((payload(first), step as u64, (first - from) as u64, seen));
         }
     }
     None

@@ -13,6 +13,11 @@ pub struct Producer<'a> {
     written: u64,
 }
 
+/// A record that shares its slot with none.
+fn alone(slot: Slot) -> RingSlot {
+    RingSlot { payload: slot.payload, aux: slot.aux, id: slot.id }
+}
+
 pub const SELF: u64 = 0x5000_0000;
 pub const LAP: u64 = 1 << 22;
 
@@ -75,7 +80,7 @@ impl<'a> Producer<'a> {
         let cursor = self.control(|c| c.cursor);
         assert!(cursor < self.control(|c| c.guard));
         // SAFETY: `at` gives 16 bytes in the mapping.
-        unsafe { self.at(cursor).cast::<Slot>().write_volatile(slot) };
+        unsafe { self.at(cursor).cast::<RingSlot>().write_volatile(alone(slot)) };
         self.control(|c| c.cursor += SLOT);
         self.written += 1;
     }
@@ -83,10 +88,10 @@ impl<'a> Producer<'a> {
     /// Fills the rest of the chunk at full speed (full).
     pub fn fill(&mut self, make: impl Fn(u64) -> Slot) {
         let (cursor, guard) = self.control(|c| (c.cursor, c.guard));
-        let to = self.at(cursor).cast::<Slot>();
+        let to = self.at(cursor).cast::<RingSlot>();
         for i in 0..(guard - cursor) / SLOT {
             // SAFETY: up to the end of the chunk.
-            unsafe { to.add(i as usize).write_volatile(make(self.written + i)) };
+            unsafe { to.add(i as usize).write_volatile(alone(make(self.written + i))) };
         }
         self.written += (guard - cursor) / SLOT;
         self.control(|c| c.cursor = guard);

@@ -102,7 +102,7 @@ impl Collector {
         self.list.push(Window {
             key,
             sample,
-            records: header.slots,
+            records: header.written() as u32,
             loads,
             changes,
             ways: self.ways.len() as u32,

@@ -117,10 +117,10 @@ pub fn store64(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
     encode(out, None, true, &[0x89], reg.0, mem);
 }
 
-/// `mov dword [mem], 0`; returns the offset of the immediate in `out`.
-pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem) -> usize {
+/// `mov dword [mem], value`; returns the offset of the immediate in `out`.
+pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
     encode(out, None, false, &[0xc7], 0, mem);
-    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&value.to_le_bytes());
     out.len() - 4
 }
 
@@ -172,18 +172,39 @@ pub fn store_vector(out: &mut Vec<u8>, mem: &Mem, vector: u8, bytes: u16) {
         };
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | (!(vector >> 4) & 1) << 4 | 1;
         out.extend_from_slice(&[0x62, p0, 0xfe, length << 5 | 0x08, 0x7f]);
-        let low = mem.base.map_or(5, |r| r.0 & 7);
-        out.push(0x80 | (vector & 7) << 3 | low);
-        if low == 4 {
-            out.push(0x24);
-        }
-        out.extend_from_slice(&mem.disp.to_le_bytes());
+        far(out, vector & 7, mem);
     } else {
         // VEX.F3.0F 7F, three-byte form: vmovdqu.
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 1;
         out.extend_from_slice(&[0xc4, p0, 0x78 | u8::from(bytes == 32) << 2 | 2, 0x7f]);
         modrm(out, vector & 7, mem);
     }
+}
+
+/// Stores the sixteen bytes of a vector register of 32 or 64 bytes that have this number (`vextracti128`, `vextracti32x4`).
+pub fn store_part(out: &mut Vec<u8>, mem: &Mem, vector: u8, bytes: u8, part: u8) {
+    let b = u8::from(mem.base.is_some_and(|b| b.0 >= 8));
+    let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 3;
+    if bytes == 64 || vector >= 16 {
+        // EVEX.66.0F3A.W0 39.
+        let length = if bytes == 64 { 2 } else { 1u8 };
+        out.extend_from_slice(&[0x62, p0 | (!(vector >> 4) & 1) << 4, 0x7d, length << 5 | 0x08, 0x39]);
+    } else {
+        // VEX.256.66.0F3A.W0 39.
+        out.extend_from_slice(&[0xc4, p0, 0x7d, 0x39]);
+    }
+    far(out, vector & 7, mem);
+    out.push(part);
+}
+
+/// ModRM and SIB of `[base + disp32]`: a displacement of one byte would be scaled in some encodings.
+fn far(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
+    let low = mem.base.map_or(5, |r| r.0 & 7);
+    out.push(0x80 | (reg & 7) << 3 | low);
+    if low == 4 {
+        out.push(0x24);
+    }
+    out.extend_from_slice(&mem.disp.to_le_bytes());
 }
 
 /// `kmovw reg32, mask`
@@ -326,7 +347,7 @@ mod tests {
     fn probe_instructions_read_as_meant() {
         assert_eq!(asm(|o| mov(o, false, 0x8b, Gpr(0), &Mem::gs(0))), "mov %gs:0,%eax");
         assert_eq!(asm(|o| mov(o, true, 0x89, Gpr(9), &Mem::gs(8))), "mov %r9,%gs:8");
-        assert_eq!(asm(|o| { store_imm32(o, &Mem::base(Gpr(12), 24)); }), "movl $0,0x18(%r12)");
+        assert_eq!(asm(|o| { store_imm32(o, &Mem::base(Gpr(12), 24), 0); }), "movl $0,0x18(%r12)");
         assert_eq!(asm(|o| lea32(o, Gpr(2), &Mem::base(Gpr(2), 32))), "lea 0x20(%rdx),%edx");
         assert_eq!(asm(|o| load64(o, Gpr(1), &Mem { fs: true, ..Mem::default() })), "mov %fs:0,%rcx");
         assert_eq!(asm(|o| lea64(o, Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })), "lea 1(%ecx),%rcx");
@@ -348,6 +369,10 @@ mod tests {
         assert_eq!(asm(|o| store_vector(o, &mem, 7, 64)), "vmovdqu64 %zmm7,0x10(%rcx)");
         assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(12), 16), 29, 16)), "vmovdqu64 %xmm29,0x10(%r12)");
         assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(13), 0), 17, 32)), "vmovdqu64 %ymm17,(%r13)");
+        assert_eq!(asm(|o| store_part(o, &mem, 5, 32, 1)), "vextracti128 $1,%ymm5,0x10(%rcx)");
+        assert_eq!(asm(|o| store_part(o, &Mem::base(Gpr(12), 8), 13, 32, 1)), "vextracti128 $1,%ymm13,8(%r12)");
+        assert_eq!(asm(|o| store_part(o, &Mem::base(Gpr(9), 24), 18, 32, 1)), "vextracti32x4 $1,%ymm18,0x18(%r9)");
+        assert_eq!(asm(|o| store_part(o, &mem, 30, 64, 3)), "vextracti32x4 $3,%zmm30,0x10(%rcx)");
     }
 
     #[test]

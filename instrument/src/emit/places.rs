@@ -69,9 +69,12 @@ impl Marks {
 #[derive(Clone, Debug, Default)]
 pub struct Fixups {
     packed: Vec<Packed>,
-    /// Places of record ids: of record 0, 1, … of the function.
+    /// Places of record ids: of record 0, 1, … of the function, [`SHARED`] for those that have no id of their own.
     ids: Vec<u32>,
 }
+
+/// No place: the id is that of the record before.
+const SHARED: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Packed {
@@ -112,7 +115,8 @@ impl FromIterator<Fixup> for Fixups {
             // Instructions have 15 bytes at most.
             let behind = f.end.wrapping_sub(f.at + 4) as u8;
             let (value, form) = match f.kind {
-                FixupKind::RecordId(number) if number as usize == fixups.ids.len() && behind == 0 => {
+                FixupKind::RecordId(number) if (0..=1).contains(&(number as usize).wrapping_sub(fixups.ids.len())) && behind == 0 => {
+                    fixups.ids.resize(number as usize, SHARED);
                     fixups.ids.push(f.at);
                     continue;
                 }
@@ -134,7 +138,7 @@ impl Fixups {
     /// All but record ids in the order of their places, then those.
     pub fn iter(&self) -> impl Iterator<Item = Fixup> {
         let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
-        self.packed.iter().map(|p| p.open()).chain(self.ids.iter().zip(0..).map(id))
+        self.packed.iter().map(|p| p.open()).chain(self.ids.iter().zip(0..).filter(|(at, _)| **at != SHARED).map(id))
     }
 }
 
@@ -165,13 +169,13 @@ mod tests {
             fixup(20, 0, FixupKind::Code(0x40_1000)),
             fixup(30, 0, FixupKind::Call(0x40_2000)),
             fixup(40, 1, FixupKind::Table { table: 7, disp: -8 }),
-            fixup(60, 0, FixupKind::RecordId(5)),
+            fixup(60, 0, FixupKind::RecordId(9)),
         ];
-        let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1))];
+        let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1)), fixup(55, 0, FixupKind::RecordId(3))];
         let mut all = [&others[..], &ids[..]].concat();
         all.sort_by_key(|f| f.at);
         let fixups: Fixups = all.into_iter().collect();
         assert_eq!(fixups.iter().collect::<Vec<_>>(), [&others[..], &ids[..]].concat());
-        assert_eq!((size_of::<Packed>(), fixups.ids.len()), (16, 2));
+        assert_eq!((size_of::<Packed>(), fixups.ids.len()), (16, 4));
     }
 }

@@ -85,12 +85,12 @@ fn payload_reads(insn: &Insn, payload: Payload) -> RegSet {
     let mut set = RegSet::EMPTY;
     match payload {
         Payload::Reg(r) => set = set.with(r),
-        Payload::Address | Payload::Gather => {
+        Payload::Address => {
             for r in [insn.inst.memory_base(), insn.inst.memory_index()].into_iter().filter_map(gpr) {
                 set = set.with(r);
             }
         }
-        Payload::Nothing => {}
+        Payload::Nothing | Payload::Half(_) | Payload::Mask(_) => {}
     }
     set
 }
@@ -116,7 +116,7 @@ impl Planner<'_> {
     fn at(&self, record: usize) -> (RegSet, RegSet) {
         let plan = self.records[record];
         let insn = self.function.insn(plan.at);
-        let busy = payload_reads(insn, plan.payload);
+        let busy = payload_reads(self.function.insn(plan.of), plan.payload);
         if plan.after {
             let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.next());
             return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
@@ -227,7 +227,7 @@ pub fn plan(function: &Function, region: &RegionPlan, kept: Option<Gpr>) -> Resu
 pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Option<Gpr>, apart: bool) -> Result<(Gpr, bool), EmitError> {
     let insn = function.insn(record.at);
     let written = function.uses[record.at.0 as usize].clobber;
-    let busy = if apart { payload_reads(insn, record.payload) } else { RegSet::EMPTY };
+    let busy = if apart { payload_reads(function.insn(record.of), record.payload) } else { RegSet::EMPTY };
     let free = RegSet((insn.dead.0 & !written.0 | insn.own.0) & !busy.0 & BORROWABLE.0).without(cursor);
     if let Some(r) = cheapest(free).or(scratch) {
         return Ok((r, false));

@@ -4,12 +4,11 @@ use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
-use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan};
+use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
-use iced_x86::{Instruction, Register};
-use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD};
+use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
 
 impl Emitter<'_> {
     /// Emits the records that stand at this instruction.
@@ -53,15 +52,12 @@ impl Emitter<'_> {
     }
 
     fn pt_record(&mut self, record: &RecordPlan) -> Result<(), EmitError> {
-        let insn = self.function.insn(record.at);
-        if record.slots != 1 {
-            return Err(EmitError::Record);
-        }
+        let insn = self.function.insn(record.of);
         let source = match record.payload {
             Payload::Reg(r) => Some(r),
             Payload::Nothing => None,
             Payload::Address => Some(self.pt_address(insn, record.after)?),
-            Payload::Gather => return Err(EmitError::Record),
+            Payload::Half(_) | Payload::Mask(_) => return Err(EmitError::Record),
         };
         let at = self.sink.buffer.pos();
         self.record_at.push(at);
@@ -149,8 +145,7 @@ impl Emitter<'_> {
 
     fn soft_record(&mut self, region: &RegionPlan, record: &RecordPlan) -> Result<(), EmitError> {
         if self.record == 0 {
-            let slots: usize = region.records.iter().map(|r| usize::from(r.slots)).sum();
-            if slots > MAX_REGION_SLOTS {
+            if region.slots() > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
             self.holds = match self.stays.at(self.here()) {
@@ -172,7 +167,7 @@ impl Emitter<'_> {
             self.sink.state(|s| s.base_reg = cursor.0);
         }
         let at = self.slots as i32 * SLOT_BYTES as i32;
-        self.payload(record, cursor, at)?;
+        self.payload(region, record, cursor, at)?;
         if self.record == hold.last {
             let last = self.record + 1 == region.records.len();
             if last {
@@ -203,90 +198,76 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Writes one record's slots at `cursor + at`.
-    fn payload(&mut self, record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
+    /// Writes one record's part of the slot at `cursor + at`.
+    fn payload(&mut self, region: &RegionPlan, record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
         let function = self.function;
-        let insn = function.insn(record.at);
-        let slot = Mem::base(cursor, at + SLOT_PAYLOAD as i32);
+        let insn = function.insn(record.of);
+        let slot = Mem::base(cursor, at + if record.second { SLOT_SECOND } else { SLOT_PAYLOAD } as i32);
+        if record.after && !matches!(record.payload, Payload::Reg(_)) {
+            return Err(EmitError::Record);
+        }
         match record.payload {
             Payload::Reg(r) if r == cursor => return Err(EmitError::Record),
             Payload::Reg(r) => self.sink.inserted(|out| asm::store64(out, &slot, r)),
             Payload::Nothing => {}
-            Payload::Address | Payload::Gather => {
-                if record.after {
-                    return Err(EmitError::Record);
-                }
+            Payload::Address => {
                 let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
-                let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
-                let (register, borrowed) = probe::second(function, record, cursor, scratch, operand.mem.fs)?;
-                if borrowed {
-                    self.borrow(register, PLACE_ADDRESS);
-                }
-                self.address(register, &operand);
-                self.sink.inserted(|out| asm::store64(out, &slot, register));
-                if record.payload == Payload::Gather {
-                    self.store_id(cursor, at);
-                    self.gather(record, &insn.inst, cursor, at, register)?;
-                }
-                if borrowed {
-                    self.give_back(register, PLACE_ADDRESS);
-                }
+                self.by_second(record, cursor, operand.mem.fs, &slot, |e, register| e.address(register, &operand))?;
             }
+            Payload::Mask(mask) => {
+                self.by_second(record, cursor, false, &slot, |e, register| e.sink.inserted(|out| asm::kmovw(out, register, mask)))?;
+            }
+            Payload::Half(half) => self.halves(half, cursor, at),
         }
-        if record.payload != Payload::Gather {
-            if record.slots != 1 {
-                return Err(EmitError::Record);
-            }
-            self.store_id(cursor, at);
+        let next = region.records.get(self.record + 1);
+        if next.is_some_and(|next| next.second) {
+            return Ok(());
+        }
+        self.store_id(record.second, cursor, at);
+        Ok(())
+    }
+
+    /// Stores what is put into a second register, which is borrowed if none is free.
+    fn by_second(&mut self, record: &RecordPlan, cursor: Gpr, apart: bool, slot: &Mem, make: impl FnOnce(&mut Self, Gpr)) -> Result<(), EmitError> {
+        let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
+        let (register, borrowed) = probe::second(self.function, record, cursor, scratch, apart)?;
+        if borrowed {
+            self.borrow(register, PLACE_ADDRESS);
+        }
+        make(self, register);
+        self.sink.inserted(|out| asm::store64(out, slot, register));
+        if borrowed {
+            self.give_back(register, PLACE_ADDRESS);
         }
         Ok(())
     }
 
-    fn store_id(&mut self, cursor: Gpr, at: i32) {
-        self.record_at.push(self.sink.buffer.pos());
-        let id = FixupKind::RecordId(self.number());
-        self.sink.insn(0, Some(id), |out| asm::store_imm32(out, &Mem::base(cursor, at + SLOT_ID as i32)));
-        self.done(1);
+    /// Of sixteen bytes of a vector register, the upper eight go to the slot behind the one of the lower eight. There is no store of eight upper bytes, so
+    /// all are stored twice, and what is too much is written over: by the second store, and by the ids. Both are stored for the lower half; the slot that is not committed then keeps its
+    /// content if a handler comes between the ids.
+    fn halves(&mut self, half: VectorHalf, cursor: Gpr, at: i32) {
+        if half.half % 2 != 0 {
+            return;
+        }
+        for place in [at + 8, at] {
+            let place = Mem::base(cursor, place);
+            let VectorHalf { vector, bytes, half } = half;
+            self.sink.inserted(|out| match half / 2 {
+                0 => asm::store_vector(out, &place, vector, 16),
+                part => asm::store_part(out, &place, vector, bytes, part),
+            });
+        }
     }
 
-    /// That many more slots are complete.
-    fn done(&mut self, slots: u32) {
-        self.slots += slots;
+    /// Stores the id of the record at hand, or of it and the one before it.
+    fn store_id(&mut self, both: bool, cursor: Gpr, at: i32) {
+        let number = self.number() - u32::from(both);
+        let pos = self.sink.buffer.pos();
+        self.record_at.extend(std::iter::repeat_n(pos, 1 + usize::from(both)));
+        let shares = if both { ID_PAIR } else { 0 };
+        self.sink.insn(0, Some(FixupKind::RecordId(number)), |out| asm::store_imm32(out, &Mem::base(cursor, at + SLOT_ID as i32), shares));
+        self.slots += 1;
         let all = self.slots as u8;
         self.sink.state(|s| s.slots_done = all);
-    }
-
-    /// The raw slots of a gather: index vector, then mask.
-    fn gather(&mut self, record: &RecordPlan, inst: &Instruction, cursor: Gpr, at: i32, scratch: Gpr) -> Result<(), EmitError> {
-        let index = inst.memory_index();
-        let mask = match inst.op_mask() {
-            Register::None => inst.op2_register(),
-            k => k,
-        };
-        let mut next = at + SLOT_BYTES as i32;
-        for register in [index, mask] {
-            let place = Mem::base(cursor, next);
-            let number = register.number() as u8;
-            let bytes = match register {
-                r if r.is_xmm() => 16,
-                r if r.is_ymm() => 32,
-                r if r.is_zmm() => 64,
-                r if r.is_k() => {
-                    self.sink.inserted(|out| asm::kmovw(out, scratch, number));
-                    self.sink.inserted(|out| asm::store64(out, &place, scratch));
-                    self.done(1);
-                    next += SLOT_BYTES as i32;
-                    continue;
-                }
-                _ => return Err(EmitError::Record),
-            };
-            self.sink.inserted(|out| asm::store_vector(out, &place, number, bytes));
-            self.done(u32::from(bytes) / SLOT_BYTES as u32);
-            next += i32::from(bytes as i16);
-        }
-        if (next - at) / SLOT_BYTES as i32 != i32::from(record.slots) {
-            return Err(EmitError::Record);
-        }
-        Ok(())
     }
 }

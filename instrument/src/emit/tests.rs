@@ -1,7 +1,7 @@
 //! Probes, read back by a decoder that is not ours.
 
 use super::*;
-use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan};
+use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
 use crate::regs::{RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -51,7 +51,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
 }
 
 fn record(at: u32, payload: Payload) -> RecordPlan {
-    RecordPlan { at: InsnId(at), after: false, payload, slots: 1 }
+    RecordPlan { at: InsnId(at), after: false, of: InsnId(at), payload, second: false }
 }
 
 fn set(registers: &[u8]) -> RegSet {
@@ -85,7 +85,7 @@ fn a_dead_register_holds_the_cursor() {
     f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
-        ["mov %gs:0,%r8d", "mov %rdi,(%r8)", "movl $0,8(%r8)", "lea 0x10(%r8),%r8d", "mov %r8d,%gs:0", "mov (%rdi),%rax", "mov 8(%rdi),%rcx", "ret"]
+        ["mov %gs:0,%r8d", "mov %rdi,(%r8)", "movl $0,0xC(%r8)", "lea 0x10(%r8),%r8d", "mov %r8d,%gs:0", "mov (%rdi),%rax", "mov 8(%rdi),%rcx", "ret"]
     );
 }
 
@@ -109,13 +109,13 @@ fn records_of_a_region_share_cursor_and_commit() {
         [
             "mov %gs:0,%edx",
             "mov %rdi,(%rdx)",
-            "movl $0,8(%rdx)",
+            "movl $0,0xC(%rdx)",
             "mov (%rdi),%rax",
             "mov %rax,%gs:0x10",
             "lea 8(%rdi),%rax",
             "mov %rax,0x10(%rdx)",
             "mov %gs:0x10,%rax",
-            "movl $0,0x18(%rdx)",
+            "movl $0,0x1C(%rdx)",
             "lea 0x20(%rdx),%edx",
             "mov %edx,%gs:0",
             "mov 8(%rdi),%rcx",
@@ -133,7 +133,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
     f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(2, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[0], "mov %gs:0,%edx");
-    assert_eq!(lines[3..8], ["mov (%rdi),%rax", "mov %rax,%rdx", "mov %gs:0,%r9d", "mov %rdi,0x10(%r9)", "movl $0,0x18(%r9)"]);
+    assert_eq!(lines[3..8], ["mov (%rdi),%rax", "mov %rax,%rdx", "mov %gs:0,%r9d", "mov %rdi,0x10(%r9)", "movl $0,0x1C(%r9)"]);
 }
 
 #[test]
@@ -182,24 +182,68 @@ fn a_gather_leaves_base_index_and_mask() {
     // vpgatherdd ymm1,[rax+ymm2*4+16],ymm3; ret
     let code = [0xc4, 0xe2, 0x65, 0x90, 0x4c, 0x90, 0x10, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[1, 2]));
-    f.regions = vec![RegionPlan { records: vec![RecordPlan { slots: 5, ..record(0, Payload::Gather) }], ..RegionPlan::default() }];
+    let half = |vector, half| record(0, Payload::Half(VectorHalf { vector, bytes: 32, half }));
+    let mut records = vec![record(0, Payload::Address)];
+    records.extend((0..4).map(|n| half(2, n)));
+    records.push(record(0, Payload::Mask(3)));
+    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
             "mov %gs:0,%ecx",
             "lea 0x10(%rax),%rdx",
             "mov %rdx,(%rcx)",
-            "movl $0,8(%rcx)",
-            "vmovdqu %ymm2,0x10(%rcx)",
-            "vmovdqu %ymm3,0x30(%rcx)",
-            "lea 0x50(%rcx),%ecx",
+            "movl $0,0xC(%rcx)",
+            "vmovdqu %xmm2,0x18(%rcx)",
+            "vmovdqu %xmm2,0x10(%rcx)",
+            "movl $0,0x1C(%rcx)",
+            "movl $0,0x2C(%rcx)",
+            "vextracti128 $1,%ymm2,0x38(%rcx)",
+            "vextracti128 $1,%ymm2,0x30(%rcx)",
+            "movl $0,0x3C(%rcx)",
+            "movl $0,0x4C(%rcx)",
+            "kmovw %k3,%edx",
+            "mov %rdx,0x50(%rcx)",
+            "movl $0,0x5C(%rcx)",
+            "lea 0x60(%rcx),%ecx",
             "mov %ecx,%gs:0",
             "vpgatherdd %ymm3,0x10(%rax,%ymm2,4),%ymm1",
             "ret",
         ]
     );
-    f.regions[0].records[0].slots = 4;
-    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap_err(), EmitError::Record, "the plan and the code must agree");
+}
+
+/// What the two hold are an index and an address behind the load: both are written where the first stands, under one id.
+#[test]
+fn two_records_share_a_slot() {
+    // mov rax,[rdi+rsi*8]; mov rcx,[rdx+8]; ret
+    let code = [0x48, 0x8b, 0x04, 0xf7, 0x48, 0x8b, 0x4a, 0x08, 0xc3];
+    let (mut f, bytes) = function(&[&code], set(&[8]));
+    let second = |r, of| RecordPlan { of: InsnId(of), second: true, ..record(0, Payload::Reg(Gpr(r))) };
+    let records = vec![record(0, Payload::Reg(Gpr(7))), second(6, 0), record(0, Payload::Reg(Gpr(7))), second(2, 1)];
+    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    assert_eq!(
+        emitted(&f, &bytes, FLAVOUR_SOFT),
+        [
+            "mov %gs:0,%r8d",
+            "mov %rdi,(%r8)",
+            "mov %rsi,6(%r8)",
+            "movl $0x80000000,0xC(%r8)",
+            "mov %rdi,0x10(%r8)",
+            "mov %rdx,0x16(%r8)",
+            "movl $0x80000000,0x1C(%r8)",
+            "lea 0x20(%r8),%r8d",
+            "mov %r8d,%gs:0",
+            "mov (%rdi,%rsi,8),%rax",
+            "mov 8(%rdx),%rcx",
+            "ret",
+        ]
+    );
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
+    let at: Vec<u64> = e.rows.records.iter().map(|r| r.clone_ip).collect();
+    assert!(at[0] == at[1] && at[1] < at[2] && at[2] == at[3], "{at:?}");
+    let ids: Vec<_> = e.fixups.iter().filter(|f| matches!(f.kind, FixupKind::RecordId(_))).map(|f| f.kind).collect();
+    assert_eq!(ids, [FixupKind::RecordId(0), FixupKind::RecordId(2)]);
 }
 
 #[test]
@@ -209,7 +253,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
     let records = vec![record(0, Payload::Reg(Gpr(7))), RecordPlan { after: true, ..record(0, Payload::Reg(Gpr(1))) }];
     f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
-    assert_eq!(lines[3..6], ["repne scas (%rdi),%al", "mov %rcx,0x10(%r8)", "movl $0,0x18(%r8)"]);
+    assert_eq!(lines[3..6], ["repne scas (%rdi),%al", "mov %rcx,0x10(%r8)", "movl $0,0x1C(%r8)"]);
 }
 
 #[test]
@@ -330,7 +374,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         &save,
         "mov %gs:0,%edx",
         "mov %rdi,(%rdx)",
-        "movl $0,8(%rdx)",
+        "movl $0,0xC(%rdx)",
         "lea 0x10(%rdx),%edx",
         "mov %edx,%gs:0",
         "mov (%rdi),%rax",
@@ -338,7 +382,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         &restore,
         "jmp 0x68",
         "mov %rdi,(%rdx)",
-        "movl $0,8(%rdx)",
+        "movl $0,0xC(%rdx)",
         "lea 0x10(%rdx),%edx",
         "mov %edx,%gs:0",
         "mov 8(%rdi),%rcx",

@@ -124,9 +124,8 @@ impl Machine {
         for (i, insn) in program.regions[number].iter().enumerate() {
             let site = &program.sidecar.sites[region.first_site as usize + i];
             let mut lanes = [(0i32, false); 4];
-            for (nth, &(record, slots)) in insn.probes.iter().enumerate() {
-                // Where the id is stored; behind the first of two probes the boundary is one further.
-                let clone = program.sidecar.records[(region.first_record + u32::from(record)) as usize].clone_ip + nth as u64;
+            for &(record, slots) in &insn.probes {
+                let clone = program.sidecar.records[(region.first_record + u32::from(record)) as usize].clone_ip;
                 if !self.maybe_signal(program, random, depth, site.ip, clone) {
                     return self.give_up(program, number, i);
                 }

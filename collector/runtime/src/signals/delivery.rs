@@ -2,7 +2,7 @@
 
 use super::actions::{self, burst};
 use super::*;
-use crate::abi::{self, Slot};
+use crate::abi::{self, RingSlot};
 use crate::context::{self, Context, Info, REGISTERS, RIP};
 use crate::shared::count;
 use crate::sys::{self, KernelAction};
@@ -26,8 +26,8 @@ pub(super) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; abi::SPILL_SLOTS],
-    /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
-    begun: Slot,
+    /// What stood in the slots that the interrupted probe may have begun to write; see [`begun`].
+    begun: Begun,
 }
 
 /// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
@@ -86,14 +86,14 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     before.copy_from_slice(&c.registers[..REGISTERS]);
     let mut spill = [0u64; abi::SPILL_SLOTS];
     let mut shown = before;
-    let mut begun = Slot::default();
+    let mut begun = [RingSlot::default(); MOST_BEGUN];
     if let Some((ring, place)) = &interrupted {
         let control = if recording { ring.control() } else { ring.spare() };
         spill = control.spill;
         commit(control, c, &place.state);
         if recording {
             begun = self::begun(control);
-            append(*ring, Slot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
+            append(*ring, RingSlot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
         }
         for [register, slot] in place.state.saved {
             if register != abi::NO_REG {
@@ -157,7 +157,7 @@ pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
 fn settle(delivery: &Delivery, c: &mut Context) {
     let Delivery { signal, shown, before, spill, begun, .. } = delivery;
     let Some((ring, place)) = delivery.interrupted else { return };
-    let mark = |id| Slot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
+    let mark = |id| RingSlot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
     let recording = || delivery.recording && sys::gs() == ring.address;
     if c.registers[..REGISTERS] != *shown {
         if recording() {
@@ -170,7 +170,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         append(ring, mark(abi::MARK_SIGNAL_RETURN));
     }
     if recording() {
-        go_on_with(ring, *begun);
+        go_on_with(ring, begun);
     }
     // If recording has ended, perhaps just now, the region goes on in the spare ring.
     let control = if recording() { ring.control() } else { ring.spare() };
@@ -178,20 +178,34 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     control.spill = *spill;
 }
 
+/// Slots that a probe may have begun to write and not committed: those of sixteen bytes of a vector.
+const MOST_BEGUN: usize = 2;
+type Begun = [RingSlot; MOST_BEGUN];
+
 /// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
-fn begun(control: &crate::shared::Control) -> Slot {
-    if control.cursor >= control.guard {
-        return Slot::default();
-    }
-    // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *const Slot).read_volatile() }
+fn begun(control: &crate::shared::Control) -> Begun {
+    core::array::from_fn(|n| {
+        let at = control.cursor + 16 * n as u64;
+        if at >= control.guard {
+            return RingSlot::default();
+        }
+        // SAFETY: below the guard, in this thread's ring.
+        unsafe { (at as *const RingSlot).read_volatile() }
+    })
 }
 
-/// Puts what [`begun`] gave where the interrupted record's slot is now.
-fn go_on_with(ring: Ring, begun: Slot) {
-    if make_room(ring) {
-        // SAFETY: below the guard, in this thread's ring.
-        unsafe { (ring.control().cursor as *mut Slot).write(begun) };
+/// Puts what [`begun`] gave where the interrupted record's slots are now.
+fn go_on_with(ring: Ring, begun: &Begun) {
+    if !make_room(ring) {
+        return;
+    }
+    let control = ring.control();
+    for (n, slot) in begun.iter().enumerate() {
+        let at = control.cursor + 16 * n as u64;
+        if at < control.guard {
+            // SAFETY: below the guard, in this thread's ring.
+            unsafe { (at as *mut RingSlot).write(*slot) };
+        }
     }
 }
 
@@ -282,12 +296,12 @@ fn make_room(ring: Ring) -> bool {
 }
 
 /// Writes a marker. All signals are blocked.
-pub(super) fn append(ring: Ring, slot: Slot) {
+pub(super) fn append(ring: Ring, slot: RingSlot) {
     if !make_room(ring) {
         return;
     }
     let control = ring.control();
     // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *mut Slot).write(slot) };
+    unsafe { (control.cursor as *mut RingSlot).write(slot) };
     control.cursor += 16;
 }

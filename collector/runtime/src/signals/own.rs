@@ -4,7 +4,7 @@ use super::actions::{self, burst};
 use super::delivery::{append, commit, move_frame};
 use super::entry::restorer_address;
 use super::*;
-use crate::abi::{self, Slot};
+use crate::abi::{self, RingSlot};
 use crate::context::{Context, Info, RIP};
 use crate::shared::MODE_BURST;
 use crate::sys::{self, KernelAction};
@@ -66,7 +66,7 @@ fn note_death(context: &mut Context) {
         && sys::gs() == ring.address
     {
         commit(ring.control(), context, &place.state);
-        append(ring, Slot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
+        append(ring, RingSlot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
     }
 }
 
@@ -98,6 +98,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
         return false;
     }
+    end_before(ring, context);
     if guard::turn(header, ring) {
         let start = ring.control().base;
         go_on(ring.control(), start, context)
@@ -108,12 +109,27 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     }
 }
 
-/// Lets the interrupted store write its slot at `start`: moves the region's base there.
-pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
+/// A store of sixteen bytes may begin in the ring's last slot and reach into the guard page: then that slot is not written, and what is handed on ends before it.
+fn end_before(ring: Ring, context: &mut Context) {
+    let Some(store) = store_at(context) else { return };
+    let control = ring.control();
+    let slot = context.register(store.base).wrapping_add(16 * u64::from(store.slot));
+    if slot >= control.base && slot < control.guard {
+        control.guard = slot;
+    }
+}
+
+/// The store that has failed.
+fn store_at(context: &Context) -> Option<crate::code::Store> {
     let mut code = [0u8; 16];
     // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
     unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
-    let Some(store) = crate::code::decode_store(&code) else { return false };
+    crate::code::decode_store(&code)
+}
+
+/// Lets the interrupted store write its slot at `start`: moves the region's base there.
+pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
+    let Some(store) = store_at(context) else { return false };
     let base = start.wrapping_sub(16 * u64::from(store.slot));
     control.cursor = base;
     *context.register(store.base) = base;
