@@ -20,6 +20,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
+mod folds;
 mod pairs;
 
 /// Class of one access, from data flow.
@@ -60,8 +61,11 @@ pub fn plan(
     let mut builder = Builder::new(options, backward);
     let starts = at_starts(graph, uses, backward);
     let mut piece = 0;
+    let mut ends = Vec::with_capacity(graph.blocks.len());
     for (block, start) in graph.blocks.iter().zip(&starts) {
         builder.registers.start(start);
+        builder.closed = 0;
+        let mut first = None;
         for i in block.insns.start as usize..block.insns.end as usize {
             piece += usize::from(stays.starts().get(piece + 1) == Some(&(i as u32)));
             builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
@@ -70,22 +74,36 @@ pub fn plan(
             let list = &accesses[i];
             if list.iter().next().is_some() {
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
-                    builder.close(&mut plan.regions);
+                    first = first.or(builder.close(&mut plan.regions));
                 }
                 // These may read nothing, and then there is no row that could stand for implied loads.
                 if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
-                    builder.close(&mut plan.regions);
+                    first = first.or(builder.close(&mut plan.regions));
                 }
                 builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(i, n, a));
             }
             if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
-                builder.close(&mut plan.regions);
+                first = first.or(builder.close(&mut plan.regions));
             }
             builder.registers.advance(&insn.inst, &uses[i]);
         }
-        builder.close(&mut plan.regions);
+        let last = builder.close(&mut plan.regions);
+        let closed = |end: Option<Closed>| end.map(|c| c.region);
+        ends.push(folds::Ends { first: closed(first.or(last).filter(|c| c.nth == 0)), last: closed(last), one: builder.closed == 1 });
+    }
+    if !options.naive {
+        folds::fold(graph, &mut plan, &ends, &builder.proxies);
     }
     plan
+}
+
+/// A region that has sites.
+#[derive(Clone, Copy)]
+struct Closed {
+    /// Its number.
+    region: usize,
+    /// How many ends of regions, of those without sites as well, the block had before.
+    nth: usize,
 }
 
 /// Repeated string instructions with a count of zero, gathers with an empty mask.
@@ -143,8 +161,9 @@ struct Waiting {
     can_address: bool,
 }
 
-/// The region's last record, if another one may share its slot.
+/// A record of the region whose slot another one may share.
 struct Open {
+    record: usize,
     at: InsnId,
     /// What registers hold there.
     registers: [Known; 16],
@@ -168,9 +187,15 @@ struct Builder<'a> {
     scratch: bool,
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
-    open: Option<Open>,
+    open: Vec<Open>,
     /// By record of the region: all of its bits count.
     whole: Vec<bool>,
+    /// By record of the region: the one that shares its slot. Until the region ends, records have the numbers in which they were asked for.
+    shares: Vec<Option<usize>>,
+    /// By region: all of it are Constant loads, one of them a proxy.
+    proxies: Vec<bool>,
+    /// Ends of regions in this block so far.
+    closed: usize,
 }
 
 impl<'a> Builder<'a> {
@@ -186,27 +211,34 @@ impl<'a> Builder<'a> {
             address_is_cheap: true,
             scratch: false,
             dead: RegSet::EMPTY,
-            open: None,
+            open: Vec::new(),
             whole: Vec::new(),
+            shares: Vec::new(),
+            proxies: Vec::new(),
+            closed: 0,
         }
     }
 
     /// A record at an instruction that is about its own operand, all of whose bits count.
     fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
-        self.open = None;
         self.push(RecordPlan { at, after, of: at, payload, second: false }, Held::Other, true)
     }
 
     /// A record of an address or a part of one.
     fn add_record(&mut self, at: InsnId, payload: Payload, held: Held) -> u8 {
-        let may_pair = self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive;
-        if let Some(open) = self.open.take()
-            && let Some(held) = pairs::at(&open, at, payload, held)
-        {
-            return self.push(RecordPlan { at: open.at, after: false, of: at, payload, second: true }, held, false);
+        // What is known at a record is known at those behind it as well, so the first that serves is the one that serves fewest others.
+        let found = self.open.iter().enumerate().find_map(|(n, open)| Some((n, pairs::at(open, at, payload, held)?)));
+        if let Some((n, held)) = found {
+            let open = self.open.remove(n);
+            let record = self.push(RecordPlan { at: open.at, after: false, of: at, payload, second: true }, held, false);
+            self.shares[open.record] = Some(usize::from(record));
+            return record;
         }
-        self.open = may_pair.then(|| Open { at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
-        self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false)
+        let record = self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false);
+        if self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive {
+            self.open.push(Open { record: record.into(), at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
+        }
+        record
     }
 
     fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
@@ -214,6 +246,7 @@ impl<'a> Builder<'a> {
         self.region.records.push(record);
         self.held.push(held);
         self.whole.push(whole);
+        self.shares.push(None);
         (self.region.records.len() - 1) as u8
     }
 
@@ -498,8 +531,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Ends the region. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
-    fn close(&mut self, regions: &mut Vec<RegionPlan>) {
+    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
+    fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
         let waiting = std::mem::take(&mut self.waiting);
         let mut proxy = None;
         if self.region.records.is_empty() {
@@ -521,14 +554,42 @@ impl<'a> Builder<'a> {
                 self.region.implied_const += 1;
             }
         }
-        if !self.region.sites.is_empty() {
+        self.number();
+        let nth = self.closed;
+        self.closed += 1;
+        let closed = (!self.region.sites.is_empty()).then(|| {
+            let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
+            self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));
             regions.push(std::mem::take(&mut self.region));
-        }
+            Closed { region: regions.len() - 1, nth }
+        });
         self.region = RegionPlan::default();
         self.held.clear();
         self.whole.clear();
-        self.open = None;
+        self.open.clear();
+        self.shares.clear();
         self.slots = 0;
+        closed
+    }
+
+    /// Gives records that share a slot numbers that follow one another: that is the order in which they are written.
+    fn number(&mut self) {
+        if self.shares.iter().all(Option::is_none) {
+            return;
+        }
+        let records = std::mem::take(&mut self.region.records);
+        let mut numbers = vec![NO_RECORD; records.len()];
+        for (first, record) in records.iter().enumerate().filter(|(_, r)| !r.second) {
+            for n in [Some(first), self.shares[first]].into_iter().flatten() {
+                numbers[n] = self.region.records.len() as u8;
+                self.region.records.push(if n == first { *record } else { records[n] });
+            }
+        }
+        for site in &mut self.region.sites {
+            for part in [&mut site.a, &mut site.b] {
+                *part = numbers.get(usize::from(*part)).copied().unwrap_or(NO_RECORD);
+            }
+        }
     }
 
     /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.

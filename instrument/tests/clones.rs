@@ -339,9 +339,9 @@ fn branches_of_the_clone_go_where_the_original_goes() {
                 }
                 let (wanted, got) = (original.near_branch_target(), clone.near_branch_target());
                 // A probe that ends a repeated string instruction belongs to the next one, but is not jumped to;
-                // and a jump to a dropped no-operation goes behind it.
+                // and a jump to dropped no-operations goes behind them.
                 let there = map.at_clone(got).map(|(s, _)| s.orig);
-                let skipped = |to: u64| (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 16;
+                let skipped = |to: u64| (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 32;
                 let right = match map.at_original(wanted) {
                     Some(_) => there == Some(wanted),
                     None => got == wanted || there.is_some_and(|to| to >= wanted && skipped(to)),

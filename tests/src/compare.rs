@@ -182,10 +182,15 @@ pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool)
     if let Some((i, row)) = next.next() {
         bail!("row {i} of {} was never executed, nor were those after it: {row:x?}", rows.len());
     }
+    // A region's implied loads may be counted with the regions behind it: which of these follows is not known here, but they are of the same function.
+    let mut of_function: HashMap<u32, i64> = HashMap::new();
     for (region, difference) in expected {
+        *of_function.entry(sidecar.regions[region as usize].function).or_default() += difference;
+    }
+    for (function, difference) in of_function {
         if difference != 0 && !lossy {
-            let sites: Vec<_> = sidecar.sites.iter().filter(|s| s.region == region).map(|s| format!("{:#x}", s.ip)).collect();
-            bail!("region {region} (loads at {sites:?}): executed minus implied Constant loads is {difference}");
+            let start = sidecar.functions[function as usize].start;
+            bail!("function {function} at {start:#x}: executed minus implied Constant loads is {difference}");
         }
     }
     Ok(summary)
