@@ -74,8 +74,8 @@ pub const STATIC_ENV: &[u8; 12] = b"MGZ_RUNTIME=";
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
 pub const SLOT_PAYLOAD: usize = 0;
-/// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are written there, after the first payload and before the id: of
-/// each payload the low 48 bits stay.
+/// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are written there, after the first payload, at the same place or behind
+/// some instructions ([`STATE_HALF`]), and before the id: of each payload the low 48 bits stay.
 pub const SLOT_SECOND: usize = 6;
 /// Offset of the record id inside a slot: the last four bytes, which are written last.
 pub const SLOT_ID: usize = 12;
@@ -119,6 +119,12 @@ impl RingSlot {
         if self.is_pair() { extended(self.payload) } else { self.payload }
     }
 
+    /// The first record's payload, if two share the slot, whether or not the second and the id are there yet.
+    #[inline(always)]
+    pub const fn short(&self) -> u64 {
+        extended(self.payload)
+    }
+
     /// The second record's payload, if two share the slot.
     #[inline(always)]
     pub const fn second(&self) -> u64 {
@@ -152,6 +158,10 @@ pub const MARK_SIGNAL_RETURN: u32 = MARK_FIRST + 1;
 /// The region in flight was given up (context changed by the handler, thread killed). Payload as in
 /// [`MARK_SIGNAL_ENTER`] that it answers; if it answers none (a thread was killed), where the thread was.
 pub const MARK_CUT: u32 = MARK_FIRST + 2;
+
+/// The next record is one that stands before already, or whose payload is not known: it is to be left out. (A slot that two records share is completed
+/// after a handler that came between the two, or by a thread that came into the clone there.)
+pub const MARK_REPEAT: u32 = MARK_FIRST + 3;
 
 /// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them the
 /// low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was not in a
@@ -328,6 +338,9 @@ pub const STATE_PASSED: u8 = 4;
 /// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control came here are committed when it leaves.
 pub const STATE_LATE: u8 = 8;
 
+/// [`ProbeState::flags`]: the slot behind those that are done has the first of two payloads; the second, and the id, follow behind original instructions.
+pub const STATE_HALF: u8 = 16;
+
 /// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
 /// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
 #[repr(C)]
@@ -339,7 +352,7 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`].
+    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`].
     pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],

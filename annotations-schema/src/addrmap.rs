@@ -163,6 +163,12 @@ impl<'a> AddrMap<'a> {
         Some((step, state))
     }
 
+    /// The clone instructions of a function from the one at `ip` on.
+    pub fn from_clone(&self, ip: u64) -> impl Iterator<Item = Step> + use<'a> {
+        let walk = self.last(ip, |f| f.clone_start).and_then(|function| self.walk_from(function, ip, |m| m.clone));
+        walk.into_iter().flatten().skip_while(move |s| s.clone < ip)
+    }
+
     /// The first clone instruction that belongs to the original instruction at link-time address `ip`
     /// (a probe before it, if there is one), and the state there. `None` if `ip` has no clone.
     pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {

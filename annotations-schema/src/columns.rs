@@ -381,7 +381,8 @@ impl Sidecar {
                 return bad("record", i);
             };
             let inside = (i as u64).wrapping_sub(u64::from(region.first_record)) < u64::from(region.record_count);
-            if !inside || r.slots == 0 || r.slots as usize > crate::abi::MAX_REGION_SLOTS {
+            let alone = i as u32 == region.first_record;
+            if !inside || r.slots == 0 && alone || r.slots as usize > crate::abi::MAX_REGION_SLOTS {
                 return bad("record", i);
             }
         }

@@ -36,7 +36,7 @@ pub use placement::ModuleMap;
 pub use staged::{Load, Staged};
 pub use tables::Tables;
 
-use crate::abi::{MARK_CUT, MARK_FIRST, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, Slot};
+use crate::abi::{MARK_CUT, MARK_FIRST, MARK_REPEAT, MARK_SIGNAL_ENTER, MARK_SIGNAL_RETURN, Slot};
 use crate::spill::{SegmentHeader, SegmentKind};
 use pass::{Limit, Pass};
 use staged::{Clock, FEW};
@@ -190,6 +190,8 @@ pub struct Expander<'a> {
     last_time: u64,
     /// Buffers of passes that ended.
     spare: Vec<Vec<Slot>>,
+    /// The next record is to be left out.
+    repeated: bool,
     /// Rows of the segment in work where all columns are asked for.
     staged: Staged,
 }
@@ -214,6 +216,7 @@ impl<'a> Expander<'a> {
             next_slot: 0,
             last_time: 0,
             spare: Vec::new(),
+            repeated: false,
             staged: Staged::default(),
         };
         expander.place(placements);
@@ -311,6 +314,7 @@ impl<'a> Expander<'a> {
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
         self.started = true;
+        self.repeated = false;
         // A thread's very first slot is a head.
         self.at_start = header.first_slot > 0;
         self.sample = *next_sample;
@@ -347,7 +351,11 @@ impl<'a> Expander<'a> {
         }
         self.at_start &= slots.is_empty();
         loop {
-            if self.open.is_none() {
+            if self.repeated && slots.get(i).is_some_and(|s| s.id < MARK_FIRST) {
+                self.repeated = false;
+                i += 1;
+            }
+            if self.open.is_none() && !self.repeated {
                 i = self.few(slots, i, out);
             }
             let Some(slot) = slots.get(i) else { break };
@@ -454,6 +462,7 @@ impl<'a> Expander<'a> {
     /// A slot that is no record of a module: a marker, or unknown.
     fn other(&mut self, slot: &Slot, at: usize, out: &mut Staged) {
         match slot.id {
+            MARK_REPEAT => self.repeated = true,
             MARK_SIGNAL_ENTER => {
                 let pass = self.open.take().and_then(|mut pass| match pass.interrupted_at(self.tables, slot) {
                     Some(limit) => {

@@ -5,7 +5,7 @@
 //! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through a
 //! region are at hand, its *sites* (loads, in program order) give the rows:
 //! `address = payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the
-//! region, see [`Site`]. Two records with one `clone_ip` share a slot of the ring, which has [`abi::PAIR_BITS`] of each payload: then the
+//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`]) [`abi::PAIR_BITS`] of each payload are known: then the
 //! sum is taken modulo 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row;
 //! their number is [`Region::implied_const`], and goes to the region's first row.
 
@@ -176,10 +176,11 @@ crate::columns::table! {
     Record {
         /// Region index.
         region: u32,
-        /// Number of slots of 16 bytes that it takes, in either flavour. In the PT flavour it is written by
+        /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the record before it. In the PT flavour it is written by
         /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
         slots: u32,
-        /// Soft: link-time clone address of the store of the id (of two records that share a slot the same). PT: of the (first) `ptwrite`.
+        /// Soft: link-time clone address of the store of the id, or, where the second of two records that share a slot is written at another place, of the
+        /// first one's payload. PT: of the (first) `ptwrite`.
         clone_ip: u64,
         /// Link-time address of the original instruction that the probe stands before (or after, for the
         /// last record of [`SiteKind::StringUntil`]).

@@ -180,7 +180,7 @@ pub struct RecordPlan {
     pub of: InsnId,
     /// What it holds.
     pub payload: Payload,
-    /// It shares the slot of the record before it, which stands at the same place and shares none.
+    /// It shares the slot of the record before it, which is not a second one.
     pub second: bool,
 }
 

@@ -5,9 +5,8 @@
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the proxy.
 //!
-//! In the soft flavour a record may share the slot of the one before it ([`abi::ID_PAIR`]): of both 48 bits are kept, which is enough for addresses and their parts. Both
-//! are then written where the first is, so that no slot is ever half written while the program's own instructions run; what the second holds must be known
-//! there ([`pairs`]).
+//! In the soft flavour a record shares the slot of the one before it ([`abi::ID_PAIR`]) if both are of addresses or parts of such: of both 48 bits are kept. If what
+//! the second holds is known where the first stands it is written there ([`pairs`]), else at its own place.
 
 use crate::cfg::Graph;
 use crate::functions::Options;
@@ -161,9 +160,8 @@ struct Waiting {
     can_address: bool,
 }
 
-/// A record of the region whose slot another one may share.
+/// The region's last record, if another one may share its slot.
 struct Open {
-    record: usize,
     at: InsnId,
     /// What registers hold there.
     registers: [Known; 16],
@@ -187,11 +185,9 @@ struct Builder<'a> {
     scratch: bool,
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
-    open: Vec<Open>,
+    open: Option<Open>,
     /// By record of the region: all of its bits count.
     whole: Vec<bool>,
-    /// By record of the region: the one that shares its slot. Until the region ends, records have the numbers in which they were asked for.
-    shares: Vec<Option<usize>>,
     /// By region: all of it are Constant loads, one of them a proxy.
     proxies: Vec<bool>,
     /// Ends of regions in this block so far.
@@ -211,9 +207,8 @@ impl<'a> Builder<'a> {
             address_is_cheap: true,
             scratch: false,
             dead: RegSet::EMPTY,
-            open: Vec::new(),
+            open: None,
             whole: Vec::new(),
-            shares: Vec::new(),
             proxies: Vec::new(),
             closed: 0,
         }
@@ -221,24 +216,22 @@ impl<'a> Builder<'a> {
 
     /// A record at an instruction that is about its own operand, all of whose bits count.
     fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
+        self.open = None;
         self.push(RecordPlan { at, after, of: at, payload, second: false }, Held::Other, true)
     }
 
     /// A record of an address or a part of one.
     fn add_record(&mut self, at: InsnId, payload: Payload, held: Held) -> u8 {
-        // What is known at a record is known at those behind it as well, so the first that serves is the one that serves fewest others.
-        let found = self.open.iter().enumerate().find_map(|(n, open)| Some((n, pairs::at(open, at, payload, held)?)));
-        if let Some((n, held)) = found {
-            let open = self.open.remove(n);
-            let record = self.push(RecordPlan { at: open.at, after: false, of: at, payload, second: true }, held, false);
-            self.shares[open.record] = Some(usize::from(record));
-            return record;
+        if let Some(open) = self.open.take() {
+            let (place, held) = match pairs::at(&open, at, payload, held) {
+                Some(held) => (open.at, held),
+                None => (at, held),
+            };
+            return self.push(RecordPlan { at: place, after: false, of: at, payload, second: true }, held, false);
         }
-        let record = self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false);
-        if self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive {
-            self.open.push(Open { record: record.into(), at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
-        }
-        record
+        let may_pair = self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive;
+        self.open = may_pair.then(|| Open { at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
+        self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false)
     }
 
     fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
@@ -246,7 +239,6 @@ impl<'a> Builder<'a> {
         self.region.records.push(record);
         self.held.push(held);
         self.whole.push(whole);
-        self.shares.push(None);
         (self.region.records.len() - 1) as u8
     }
 
@@ -554,7 +546,6 @@ impl<'a> Builder<'a> {
                 self.region.implied_const += 1;
             }
         }
-        self.number();
         let nth = self.closed;
         self.closed += 1;
         let closed = (!self.region.sites.is_empty()).then(|| {
@@ -566,30 +557,9 @@ impl<'a> Builder<'a> {
         self.region = RegionPlan::default();
         self.held.clear();
         self.whole.clear();
-        self.open.clear();
-        self.shares.clear();
+        self.open = None;
         self.slots = 0;
         closed
-    }
-
-    /// Gives records that share a slot numbers that follow one another: that is the order in which they are written.
-    fn number(&mut self) {
-        if self.shares.iter().all(Option::is_none) {
-            return;
-        }
-        let records = std::mem::take(&mut self.region.records);
-        let mut numbers = vec![NO_RECORD; records.len()];
-        for (first, record) in records.iter().enumerate().filter(|(_, r)| !r.second) {
-            for n in [Some(first), self.shares[first]].into_iter().flatten() {
-                numbers[n] = self.region.records.len() as u8;
-                self.region.records.push(if n == first { *record } else { records[n] });
-            }
-        }
-        for site in &mut self.region.sites {
-            for part in [&mut site.a, &mut site.b] {
-                *part = numbers.get(usize::from(*part)).copied().unwrap_or(NO_RECORD);
-            }
-        }
     }
 
     /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.

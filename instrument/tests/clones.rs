@@ -8,7 +8,7 @@
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_LATE};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_HALF, STATE_LATE};
 use mgz_annotations_schema::addrmap::{AddrMap, Step};
 use mgz_instrument::elf::Elf;
 use mgz_instrument::functions::Options;
@@ -170,6 +170,7 @@ impl Probe {
     fn done(&mut self, slots: i64) {
         self.slots += slots;
         self.state.slots_done = self.slots as u8;
+        self.state.flags &= !STATE_HALF;
     }
 
     fn borrow(&mut self, register: u8, offset: u64) {
@@ -196,6 +197,8 @@ impl Probe {
             assert_ne!(mapped.base_reg, NO_REG, "nothing has the cursor");
             expected.flags |= STATE_LATE;
         }
+        // The slot at hand has the first of two payloads.
+        expected.flags |= mapped.flags & STATE_HALF;
         // The map forgets the base once no later store uses it.
         if mapped.base_reg == NO_REG && mapped.base_ahead == 0 {
             expected.base_reg = NO_REG;

@@ -45,7 +45,7 @@ pub(super) struct Record {
     pub(super) region: u32,
     /// Number inside the region.
     pub(super) index: u8,
-    /// Slots that it takes.
+    /// Slots that it takes once each record has one.
     pub(super) slots: u8,
     /// Slots of the region's records before it.
     pub(super) offset: u8,
@@ -145,12 +145,11 @@ impl Row {
     }
 }
 
-/// Whether a record of a region shares its slot with the next or the one before: then both were written by the same store of an id.
+/// Whether a record of a region shares its slot with the next or the one before.
 fn shares_slot(records: &[sidecar::Record], number: u8) -> bool {
-    let at = |n: Option<usize>| n.and_then(|n| records.get(n)).map(|r| r.clone_ip);
+    let second = |n: usize| records.get(n).is_some_and(|r| r.slots == 0);
     let number = usize::from(number);
-    let own = at(Some(number));
-    own.is_some() && (own == at(Some(number + 1)) || own == at(number.checked_sub(1)))
+    number < records.len() && (second(number) || second(number + 1))
 }
 
 impl Tables {
@@ -180,13 +179,13 @@ impl Tables {
         self.plain.truncate(self.rows.len());
         for (number, region) in sidecar.regions.iter().enumerate() {
             let members = region.first_record as usize..region.first_record as usize + region.record_count as usize;
-            let slots: u64 = sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots)).sum();
+            let slots: u64 = sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots.max(1))).sum();
             if slots > MAX_REGION_SLOTS as u64 {
                 return damaged(format!("region {number} has {slots} slots, more than {MAX_REGION_SLOTS}"));
             }
             let first_row = self.rows.len() as u32;
             let first_implied = self.implied.len() as u32;
-            let mut short = sidecar.records[members.clone()].iter().all(|r| r.slots == 1);
+            let mut short = sidecar.records[members.clone()].iter().all(|r| r.slots <= 1);
             let records_of = &sidecar.records[members];
             for site in region.first_site..region.first_site + region.site_count {
                 let s = &sidecar.sites[site as usize];
@@ -258,7 +257,7 @@ impl Tables {
             self.records.push(Record {
                 region: regions + r.region,
                 index: index as u8,
-                slots: r.slots as u8,
+                slots: r.slots.max(1) as u8,
                 offset,
                 point: Point { ip: r.ip, clone_ip: r.clone_ip },
             });

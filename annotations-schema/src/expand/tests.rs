@@ -100,13 +100,36 @@ fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
     let mut m = Maker::new();
     let sum = Site { b: 1, scale: 4, ..site(0, 8) };
     m.region(0x100, &[(0, 1), (0, 1), (1, 1)], &[(0, sum), (1, site(2, 0))]);
-    m.0.records[1].clone_ip = m.0.records[0].clone_ip;
+    m.0.records[1].slots = 0;
     let (base, index) = (0x1234_5678_9abc_def0u64, 0x0bcd_0000_0000_1111u64);
     let short = |v: u64| ((v << 16) as i64 >> 16) as u64;
     let (rows, _) = expand(&m.0, &[slot(0, short(base)), slot(1, short(index)), slot(2, 1 << 56)]);
     assert_eq!(rows.address, [base.wrapping_add(index.wrapping_mul(4)).wrapping_add(8) & 0xffff_ffff_ffff, 1 << 56]);
     let (rows, _) = expand_kind(&m.0, SegmentKind::Full, &[slot(0, 0x5000), slot(1, short(-3i64 as u64)), slot(2, 7)]);
     assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
+}
+
+/// A handler came between the two records of a slot: the first stands before it, and once more behind it.
+#[test]
+fn a_record_that_is_repeated_is_left_out() {
+    let mut m = Maker::new();
+    m.region(0x100, &[(0, 1), (2, 1)], &[(0, site(0, 0)), (2, site(1, 0)), (3, site(0, 8))]);
+    m.region(0x200, &[(0, 1)], &[(0, site(0, 0))]);
+    m.0.records[1].slots = 0;
+    let (rows, counters) = expand(&m.0, &[
+        slot(0, 0x1000),
+        mark(MARK_SIGNAL_ENTER, BIAS + 0x104, 0),
+        slot(2, 0x5000),
+        mark(MARK_SIGNAL_RETURN, BIAS + 0x104, 0),
+        mark(MARK_REPEAT, 0, 0),
+        slot(0, 0x1000),
+        slot(1, 0x2000),
+        slot(2, 0x6000),
+    ]);
+    assert_eq!((rows.address, counters.torn, counters.cut), (vec![0x1000, 0x5000, 0x2000, 0x1008, 0x6000], 0, 0));
+    // A thread came into the clone between the two.
+    let (rows, counters) = expand(&m.0, &[mark(MARK_REPEAT, 0, 0), slot(0, 0xdead), slot(1, 0x2000), slot(2, 0x6000)]);
+    assert_eq!((rows.address, counters.torn, counters.cut), (vec![0x2000, 0x6000], 2, 0));
 }
 
 /// Positions are of slots of the ring: a segment whose records shared slots is followed by the one that begins behind those.

@@ -65,6 +65,13 @@ pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     Some(Store { base: base | extend_base, slot })
 }
 
+/// What a probe's `mov dword [r+disp], imm32` stores.
+pub fn stored_id(code: &[u8]) -> Option<u32> {
+    let opcode = code.iter().find(|&&byte| byte & 0xf0 != 0x40)?;
+    let value = code.last_chunk::<4>().filter(|_| *opcode == 0xc7)?;
+    Some(u32::from_le_bytes(*value))
+}
+
 /// Whether bytes behind a `ret` are the no-operations that assemblers align functions with.
 pub fn is_padding(mut bytes: &[u8]) -> bool {
     while let Some((&first, rest)) = bytes.split_first() {
@@ -106,6 +113,14 @@ mod tests {
         assert_eq!(store(&[0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x48, 0x01]), Some(Store { base: 0, slot: 4 }));
         assert_eq!(store(&[0xf3, 0x41, 0x0f, 0x7f, 0x40, 0x10]), Some(Store { base: 8, slot: 1 }));
         assert_eq!(store(&[0x48, 0x89, 0x05, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn ids_are_read_from_their_stores() {
+        assert_eq!(stored_id(&[0x41, 0xc7, 0x43, 0x0c, 1, 2, 3, 0x84]), Some(0x8403_0201));
+        assert_eq!(stored_id(&[0xc7, 0x40, 0x1c, 1, 0, 0, 0]), Some(1));
+        assert_eq!(stored_id(&[0x49, 0x89, 0x53, 0x06]), None);
+        assert_eq!(stored_id(&[0x65, 0xc7, 0x04, 0x25]), None);
     }
 
     #[test]

@@ -395,6 +395,19 @@ pub fn place(ip: u64) -> Option<Place> {
     Some(Place { orig: step.orig + module.bias, clone: ip - module.bias, state })
 }
 
+/// Id of the first of the two records in a slot of which one is written at this place ([`crate::abi::STATE_HALF`]): the store of the pair's id follows in the same block.
+pub fn half_id(place: &Place) -> Option<u32> {
+    let module = modules().iter().find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;
+    for step in AddrMap::new(module.map)?.from_clone(place.clone).filter(|s| s.orig_len == 0) {
+        // SAFETY: an instruction of the module's clone.
+        let code = unsafe { core::slice::from_raw_parts((step.clone + module.bias) as *const u8, step.clone_len.into()) };
+        if let Some(id) = crate::code::stored_id(code) {
+            return Some(id & !crate::abi::ID_PAIR);
+        }
+    }
+    None
+}
+
 // ---- translated clones --------------------------------------------------------------------------
 
 /// The module whose original code contains an address.

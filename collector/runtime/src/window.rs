@@ -121,7 +121,12 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     control.filling = control.published.load(Ordering::Relaxed);
     prefetch(control.base, control.guard);
     // Slots of the region that control would have passed already lie before the window and are never written.
-    let start = control.base - 16 * u64::from(state.slots_done);
+    let mut start = control.base - 16 * u64::from(state.slots_done);
+    if state.flags & abi::STATE_HALF != 0 {
+        // SAFETY: the window's first slot, in this thread's ring.
+        unsafe { (control.base as *mut abi::RingSlot).write(crate::signals::REPEAT) };
+        start += 16;
+    }
     control.cursor = start;
     for [register, place] in state.saved {
         if register != abi::NO_REG {

@@ -53,6 +53,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         holds: Vec::new(),
         moved: false,
         record_at: Vec::with_capacity(function.regions.iter().map(|r| r.records.len()).sum()),
+        stored_at: super::relax::Pos::default(),
         ptwrite_at: Vec::new(),
         copy_at: Vec::with_capacity(function.insns.len()),
     };
@@ -98,6 +99,8 @@ pub(super) struct Emitter<'a> {
     pub(super) moved: bool,
     /// Per record: where its id is stored, or its first `ptwrite`.
     pub(super) record_at: Vec<super::relax::Pos>,
+    /// The last store of a payload.
+    pub(super) stored_at: super::relax::Pos,
     /// Place, local record number, part.
     pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
     /// Per instruction: where its copy starts, behind the probes.

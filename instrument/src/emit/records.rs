@@ -8,7 +8,7 @@ use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, Vect
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
-use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
+use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
 
 impl Emitter<'_> {
     /// Emits the records that stand at this instruction.
@@ -208,7 +208,7 @@ impl Emitter<'_> {
         }
         match record.payload {
             Payload::Reg(r) if r == cursor => return Err(EmitError::Record),
-            Payload::Reg(r) => self.sink.inserted(|out| asm::store64(out, &slot, r)),
+            Payload::Reg(r) => self.store(&slot, r),
             Payload::Nothing => {}
             Payload::Address => {
                 let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
@@ -219,11 +219,17 @@ impl Emitter<'_> {
             }
             Payload::Half(half) => self.halves(half, cursor, at),
         }
-        let next = region.records.get(self.record + 1);
-        if next.is_some_and(|next| next.second) {
-            return Ok(());
+        match region.records.get(self.record + 1).filter(|next| next.second) {
+            Some(next) if next.at == record.at => {}
+            Some(_) => {
+                self.record_at.push(self.stored_at);
+                self.sink.state(|s| s.flags |= STATE_HALF);
+            }
+            None => {
+                let first = self.record.checked_sub(1).filter(|_| record.second).and_then(|n| region.records.get(n));
+                self.store_id(record.second, first.is_some_and(|f| f.at == record.at), cursor, at);
+            }
         }
-        self.store_id(record.second, cursor, at);
         Ok(())
     }
 
@@ -235,11 +241,16 @@ impl Emitter<'_> {
             self.borrow(register, PLACE_ADDRESS);
         }
         make(self, register);
-        self.sink.inserted(|out| asm::store64(out, slot, register));
+        self.store(slot, register);
         if borrowed {
             self.give_back(register, PLACE_ADDRESS);
         }
         Ok(())
+    }
+
+    fn store(&mut self, slot: &Mem, register: Gpr) {
+        self.stored_at = self.sink.buffer.pos();
+        self.sink.inserted(|out| asm::store64(out, slot, register));
     }
 
     /// Of sixteen bytes of a vector register, the upper eight go to the slot behind the one of the lower eight. There is no store of eight upper bytes, so
@@ -259,15 +270,18 @@ impl Emitter<'_> {
         }
     }
 
-    /// Stores the id of the record at hand, or of it and the one before it.
-    fn store_id(&mut self, both: bool, cursor: Gpr, at: i32) {
-        let number = self.number() - u32::from(both);
+    /// Stores the id of the record at hand, or of it and the one before it if it is the second in its slot. `here`: that one was written here, too.
+    fn store_id(&mut self, second: bool, here: bool, cursor: Gpr, at: i32) {
+        let number = self.number() - u32::from(second);
         let pos = self.sink.buffer.pos();
-        self.record_at.extend(std::iter::repeat_n(pos, 1 + usize::from(both)));
-        let shares = if both { ID_PAIR } else { 0 };
+        self.record_at.extend(std::iter::repeat_n(pos, 1 + usize::from(here)));
+        let shares = if second { ID_PAIR } else { 0 };
         self.sink.insn(0, Some(FixupKind::RecordId(number)), |out| asm::store_imm32(out, &Mem::base(cursor, at + SLOT_ID as i32), shares));
         self.slots += 1;
         let all = self.slots as u8;
-        self.sink.state(|s| s.slots_done = all);
+        self.sink.state(|s| {
+            s.slots_done = all;
+            s.flags &= !STATE_HALF;
+        });
     }
 }

@@ -30,7 +30,7 @@ pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: V
         for plan in &region.records {
             let clone_ip = *record_at.get(rows.records.len()).ok_or(EmitError::Record)?;
             let ip = function.insn(plan.at).ip;
-            rows.records.push(Record { region: number as u32, slots: 1, clone_ip, ip });
+            rows.records.push(Record { region: number as u32, slots: u32::from(!plan.second), clone_ip, ip });
         }
         for plan in &region.sites {
             let insn = function.insn(plan.insn);

@@ -33,11 +33,7 @@ pub(super) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[boo
         let Some(last) = ends[block].last.filter(|&r| proxies[r] && !needed[r]) else { continue };
         let mut hosts = Hosts::new();
         if !behind(graph, plan, (ends, &gone), block, &mut hosts) {
-            hosts.clear();
-            match meeting(graph, plan, (ends, &gone), block) {
-                Some(host) => hosts.push(host),
-                None => continue,
-            }
+            continue;
         }
         gone[last] = true;
         let region = &mut plan.regions[last];
@@ -89,28 +85,4 @@ fn behind(graph: &Graph, plan: &Plan, of: (&[Ends], &[bool]), block: usize, host
             first => at_ends.one && (first.is_some() || at_ends.last.is_none()) && behind(graph, plan, of, next, hosts),
         }
     })
-}
-
-/// The region where all ways from the end of a block meet, if they only go there, nothing else does, and nothing on them calls.
-fn meeting(graph: &Graph, plan: &Plan, (ends, gone): (&[Ends], &[bool]), block: usize) -> Option<usize> {
-    let mut inside: SmallVec<[BlockId; MOST]> = SmallVec::from_slice(&[BlockId(block as u32)]);
-    let mut ahead = ways(graph, block)?;
-    while inside.len() < MOST {
-        // Forward in memory, so that this ends and all that leads to a block has been met before it.
-        let next = *ahead.iter().min().filter(|&&next| next > inside[inside.len() - 1].0 as usize)?;
-        ahead.retain(|b| *b != next);
-        let entered = &graph.blocks[next];
-        if entered.external_entry || !entered.preds.iter().all(|p| inside.contains(p)) {
-            return None;
-        }
-        match ends[next].first {
-            Some(region) if ahead.is_empty() && !gone[region] && !plan.regions[region].records.is_empty() => return Some(region),
-            _ if ends[next].one => {
-                ahead.extend(ways(graph, next)?);
-                inside.push(BlockId(next as u32));
-            }
-            _ => return None,
-        }
-    }
-    None
 }

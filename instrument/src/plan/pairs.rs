@@ -1,4 +1,4 @@
-//! Which records may share a slot: the later one is written where the earlier one stands, if its registers hold the same there but for a constant. What
+//! Where the second of two records that share a slot is written: where the first stands, if its registers hold the same there but for a constant. What
 //! a register gets in between, from a load above all, is never known earlier.
 
 use super::{Held, Open};

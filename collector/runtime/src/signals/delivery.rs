@@ -93,6 +93,7 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
         commit(control, c, &place.state);
         if recording {
             begun = self::begun(control);
+            commit_half(control, place);
             append(*ring, RingSlot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
         }
         for [register, slot] in place.state.saved {
@@ -169,6 +170,10 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     if recording() {
         append(ring, mark(abi::MARK_SIGNAL_RETURN));
     }
+    if recording() && half(&place).is_some() {
+        // The first of two records stands before the handler's already.
+        append(ring, REPEAT);
+    }
     if recording() {
         go_on_with(ring, begun);
     }
@@ -176,6 +181,26 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     let control = if recording() { ring.control() } else { ring.spare() };
     resume(control, c, before, &place.state);
     control.spill = *spill;
+}
+
+/// What stands before a slot of whose two records the first is none.
+pub const REPEAT: RingSlot = RingSlot { payload: 0, aux: 0, id: abi::MARK_REPEAT };
+
+/// Id of a record that is written while the slot that it shares is not.
+fn half(place: &modules::Place) -> Option<u32> {
+    if place.state.flags & abi::STATE_HALF == 0 { None } else { modules::half_id(place) }
+}
+
+/// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
+pub(super) fn commit_half(control: &mut crate::shared::Control, place: &modules::Place) {
+    let Some(id) = half(place).filter(|_| control.cursor < control.guard) else { return };
+    let slot = control.cursor as *mut RingSlot;
+    // SAFETY: below the guard, in this thread's ring.
+    unsafe {
+        let payload = slot.read_volatile().short();
+        slot.write(RingSlot { payload, aux: 0, id });
+    }
+    control.cursor += 16;
 }
 
 /// Slots that a probe may have begun to write and not committed: those of sixteen bytes of a vector.
@@ -220,6 +245,10 @@ fn avoid_patch(context: &mut Context) {
             control.spill[slot as usize % abi::SPILL_SLOTS] = *context.register(register);
         }
     }
+    if state.flags & abi::STATE_HALF != 0 && sys::gs() == ring.address {
+        append(ring, REPEAT);
+    }
+    let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
     let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
     control.cursor = base;
     if state.base_reg != abi::NO_REG {

@@ -1,7 +1,7 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and triggers. What is not its own is the program's.
 
 use super::actions::{self, burst};
-use super::delivery::{append, commit, move_frame};
+use super::delivery::{append, commit, commit_half, move_frame};
 use super::entry::restorer_address;
 use super::*;
 use crate::abi::{self, RingSlot};
@@ -66,6 +66,7 @@ fn note_death(context: &mut Context) {
         && sys::gs() == ring.address
     {
         commit(ring.control(), context, &place.state);
+        commit_half(ring.control(), &place);
         append(ring, RingSlot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
     }
 }
