@@ -503,8 +503,8 @@ mod tests {
             }
         }
         assert!(found > 2000 && hidden > 10 && put_in > 100, "{found} found, {hidden} hidden, {put_in} put in");
-        // Every seventh function: the distance to the next one is a station of a group of its own.
-        assert!(groups > clones.len() && groups < clones.len() * 11 / 10, "{groups} groups of {} functions", clones.len());
+        // About one for a function: of every seventh the distance to the next one is a station of a group of its own.
+        assert!(groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10, "{groups} groups of {} functions", clones.len());
     }
 
     #[test]

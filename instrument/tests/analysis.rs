@@ -196,3 +196,31 @@ fn without_sharing_each_load_has_its_own_records() {
     let f = analyze(&input, &program, f.id, &options).unwrap();
     assert_eq!(displacements(&f.regions, 4), [0, 8, 0, 0]);
 }
+
+#[test]
+fn two_addresses_share_a_slot() {
+    let p = plans(FLAVOUR_SOFT);
+    // Record, place, whether it is the second in its slot.
+    let records = |name: &str| p[name][0].records.iter().map(|r| (r.payload, r.at.0, r.second)).collect::<Vec<_>>();
+    let reg = |n| Payload::Reg(Gpr(n));
+    assert_eq!(records("slot_of_two"), [(reg(7), 0, false), (reg(6), 0, true), (reg(0), 2, false), (reg(1), 2, true)]);
+    assert_eq!(records("slot_of_two_moved"), [(reg(7), 0, false), (reg(6), 0, true)]);
+    assert_eq!(p["slot_of_two_moved"][0].sites[1].disp, 24);
+    assert_eq!(p["slot_of_two"][0].slots(), 2);
+    let one = records("slot_of_one");
+    assert_eq!(one, [(reg(2), 0, false), (reg(6), 0, true), (reg(1), 1, false)]);
+    let pt = plans(FLAVOUR_PT);
+    assert!(pt.values().flatten().flat_map(|r| &r.records).all(|r| !r.second && r.at == r.of));
+}
+
+#[test]
+fn constant_loads_are_counted_with_what_shows_that_they_ran() {
+    for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
+        let p = plans(flavour);
+        let counts = |name: &str| p[name].iter().map(|r| (r.records.len(), r.implied_const)).collect::<Vec<_>>();
+        assert_eq!(counts("folded"), [(0, 0), (1, 2), (1, 2)]);
+        assert!(p["folded"][0].sites.iter().all(|s| s.flags & SiteFlags::IMPLIED != 0 && s.a == NO_RECORD));
+        assert_eq!(counts("not_folded"), [(1, 0), (1, 0), (1, 0)]);
+        assert_eq!(counts("not_folded_either"), [(1, 0), (1, 0), (1, 0)]);
+    }
+}

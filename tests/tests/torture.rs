@@ -195,7 +195,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms waits redzone retries overflow faults rewind handlers
+    signals alarms stepped waits redzone retries overflow faults rewind handlers
     // Threads and processes.
     threads parallel cancel undone openmp forks
     // Start-up and storage.

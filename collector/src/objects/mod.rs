@@ -18,6 +18,7 @@ pub mod write;
 
 use crate::manifest::monotonic_ns;
 use lives::Lives;
+use mgz_annotations_schema::abi;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -157,8 +158,18 @@ impl Objects {
         }
         name_stacks(&mut list, &self.threads);
         list.sort();
+        self.problems.extend(beyond_records(&list));
         (list, self.problems)
     }
+}
+
+/// What to tell where there is memory whose addresses do not fit into half a slot ([`abi::PAIR_BITS`], one of which is a sign).
+fn beyond_records(list: &[Instance]) -> Option<String> {
+    let far = list.iter().find(|i| i.start >> (abi::PAIR_BITS - 1) != 0)?;
+    Some(format!(
+        "process {} has memory at {:#x}, beyond 47 bits: addresses of loads there are in the trace without their upper bits where two records shared a slot",
+        far.process, far.start
+    ))
 }
 
 /// How many of the addresses lie in which file; `""`: in none that was seen.
@@ -206,6 +217,14 @@ mod tests {
         let files = files_of(&list, &[0x1000, 0x1fff, 0x2000, 0x3800, 0x5000]);
         assert_eq!(files.into_iter().collect::<Vec<_>>(), [(String::new(), 2), ("/a".into(), 2), ("/b".into(), 1)]);
         assert!(files_of(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn memory_beyond_what_half_a_slot_holds_is_told_of() {
+        let at = |start| Instance { process: 7, start, bytes: 0x1000, begin_ns: 0, end_ns: u64::MAX, object: Object { kind: Kind::Anonymous, name: String::new(), of_type: String::new(), module: String::new() } };
+        assert_eq!(beyond_records(&[at(0x1000), at(0x7fff_ffff_e000)]), None);
+        let told = beyond_records(&[at(0x1000), at(1 << 47)]).unwrap();
+        assert!(told.contains("process 7") && told.contains("0x800000000000"), "{told}");
     }
 
     #[test]

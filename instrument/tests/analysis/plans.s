@@ -161,4 +161,65 @@
 	ret
 	done stack_push
 
+
+# Two registers that are known at the first load; a third load's that is not.
+	function slot_of_two
+	movq    (%rdi), %rax
+	movq    (%rsi), %rcx
+	movq    (%rax), %rdx
+	movq    (%rcx), %r8
+	ret
+	done slot_of_two
+
+# The second load's register moves by a constant before it.
+	function slot_of_two_moved
+	movq    (%rdi), %rax
+	addq    $24, %rsi
+	movq    (%rsi), %rcx
+	ret
+	done slot_of_two_moved
+
+# A count has all of its bits: it shares no slot.
+	function slot_of_one
+	movq    (%rdx), %rax
+	rep movsb
+	ret
+	done slot_of_one
+
+# Constant loads before a branch, both ways of which record something.
+	function folded
+	movq    8(%rsp), %rax
+	cmpq    16(%rsp), %rax
+	je      1f
+	movq    (%rdi), %rax
+	ret
+1:	movq    (%rsi), %rax
+	ret
+	done folded
+
+# One way calls before it records.
+	function not_folded
+	movq    8(%rsp), %rax
+	testq   %rax, %rax
+	je      1f
+	movq    (%rdi), %rax
+	ret
+1:	call    folded
+	movq    (%rsi), %rax
+	ret
+	done not_folded
+
+# Somebody else leads to one of the ways, too.
+	function not_folded_either
+	testq   %rdx, %rdx
+	je      1f
+	movq    8(%rsp), %rax
+	testq   %rax, %rax
+	je      1f
+	movq    (%rdi), %rax
+	ret
+1:	movq    (%rsi), %rax
+	ret
+	done not_folded_either
+
 	.section .note.GNU-stack,"",@progbits
