@@ -47,15 +47,17 @@ struct Recorded {
 }
 
 /// A soft sidecar for a program whose records are written by `ptwrite`s: at the place of the store of the id, and for the
-/// further parts of a record behind all code.
+/// further parts of a record, and those that share a slot, behind all code.
 fn as_pt(soft: &Sidecar) -> Sidecar {
     let mut sidecar = soft.clone();
     sidecar.header.flavour = "pt".into();
     let mut next = soft.functions.iter().map(|f| f.clone_end).max().unwrap_or(0) + 64;
     for (record, r) in soft.records.iter().enumerate() {
-        for part in 0..ptwrites(r.slots) {
-            let ip = if part == 0 { r.clone_ip } else { next };
-            next += 8 * u64::from(part > 0);
+        sidecar.records[record].slots = r.slots.max(1);
+        for part in 0..ptwrites(r.slots.max(1)) {
+            let own = part == 0 && r.slots > 0;
+            let ip = if own { r.clone_ip } else { next };
+            next += 8 * u64::from(!own);
             sidecar.ptwrites.push(PtWrite { ip, record: record as u32, part });
         }
     }
