@@ -1,12 +1,12 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place, record};
+use crate::keys::{KeyIndex, expect};
 use crate::reuse::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
-use std::hint::select_unpredictable;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
@@ -136,9 +136,6 @@ impl Places {
     }
 }
 
-/// Keys between the look at where they may be in the index and the one at what is there.
-const SOON: usize = 1 << 5;
-
 /// Entries of one partition, and what is not among them yet.
 #[derive(Default)]
 struct Partition {
@@ -156,21 +153,10 @@ struct Partition {
 /// What a worker needs to merge. One for all partitions: it stays in the cache.
 #[derive(Default)]
 struct Scratch {
-    /// Where keys are in the list of keys, plus one; 0 is free.
-    index: Vec<u32>,
-    /// Keys of entries, old ones first. What is behind them means nothing.
-    keys: Vec<u64>,
-    /// The entry of each record.
-    numbers: Vec<u32>,
+    index: KeyIndex,
     /// Chunks that have been merged: memory that was never used is dear.
     records: Vec<Vec<u64>>,
     others: Vec<Vec<Place>>,
-}
-
-/// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
-#[inline(always)]
-fn expect<T>(chunk: Option<&Vec<T>>) {
-    chunk.into_iter().flat_map(|c| c.iter().step_by(64 / size_of::<T>())).for_each(|item| crate::prefetch(item));
 }
 
 impl Partition {
@@ -189,80 +175,23 @@ impl Partition {
 
     /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
     fn merge(&mut self, scratch: &mut Scratch) -> isize {
-        let Scratch { index, keys, numbers, .. } = scratch;
         let old = self.places.len;
         let more = self.records.iter().map(Vec::len).sum::<usize>() + self.others.iter().map(Vec::len).sum::<usize>();
         if more == 0 {
             return 0;
         }
-        let size = ((old + more) * 3 / 2).next_power_of_two().max(64);
-        if index.len() < size {
-            index.resize(size, 0);
-        }
-        if keys.len() < old + more {
-            keys.resize(old + more, 0);
-        }
-        if numbers.len() < more {
-            numbers.resize(more, 0);
-        }
-        let index = &mut index[..size];
-        index.fill(0);
-        let (mask, shift) = (size - 1, 64 - size.trailing_zeros());
-        let home = |key: u64| (spread(key) >> shift) as usize & mask;
-        for (number, (place, known)) in self.places.iter().zip(&mut *keys).enumerate() {
-            *known = place.key;
-            let mut at = home(place.key);
-            while index[at] != 0 {
-                at = (at + 1) & mask;
-            }
-            index[at] = number as u32 + 1;
-        }
-        // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
-        let mut count = old;
-        let mut number = |key: u64, mut at: usize, index: &mut [u32]| {
-            loop {
-                let known = index[at];
-                let is_new = known == 0;
-                let number = select_unpredictable(is_new, count as u32 + 1, known);
-                index[at] = number;
-                let there = &mut keys[number as usize - 1];
-                *there = select_unpredictable(is_new, key, *there);
-                if *there == key {
-                    count += usize::from(is_new);
-                    return number - 1;
-                }
-                at = (at + 1) & mask;
-            }
-        };
-        let mut rest = &mut numbers[..more];
+        let index = &mut scratch.index;
+        index.begin(self.places.iter().map(|p| p.key), old, more);
         for (at, chunk) in self.records.iter().enumerate() {
             expect(self.records.get(at + 1));
-            let (these, behind) = rest.split_at_mut(chunk.len());
-            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
-                for (&record, number_of) in some.iter().zip(&mut *numbers) {
-                    let at = home(record::key(record));
-                    crate::prefetch(&index[at]);
-                    *number_of = at as u32;
-                }
-                some.iter().zip(numbers).for_each(|(&record, number_of)| *number_of = number(record::key(record), *number_of as usize, index));
-            }
-            rest = behind;
+            index.number(chunk, |&r| record::key(r));
         }
         for (at, chunk) in self.others.iter().enumerate() {
             expect(self.others.get(at + 1));
-            let (these, behind) = rest.split_at_mut(chunk.len());
-            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
-                for (place, number_of) in some.iter().zip(&mut *numbers) {
-                    let at = home(place.key);
-                    crate::prefetch(&index[at]);
-                    *number_of = at as u32;
-                }
-                some.iter().zip(numbers).for_each(|(place, number_of)| *number_of = number(place.key, *number_of as usize, index));
-            }
-            rest = behind;
+            index.number(chunk, |p| p.key);
         }
-        keys[old..count].iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
-        let mut rest = &numbers[..more];
+        index.new_keys().iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
+        let mut rest = index.numbers();
         for mut chunk in self.records.drain(..) {
             let (these, behind) = rest.split_at(chunk.len());
             chunk.iter().zip(these).for_each(|(&record, &number)| self.places.get_mut(number).maps.merge(&record::maps(record)));
@@ -278,7 +207,7 @@ impl Partition {
             scratch.others.push(chunk);
         }
         self.waiting = 0;
-        (count - old) as isize
+        (self.places.len - old) as isize
     }
 }
 
