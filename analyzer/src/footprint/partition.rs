@@ -134,6 +134,40 @@ impl Places {
     fn get_mut(&mut self, number: u32) -> &mut Place {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
     }
+
+    /// Merges records into the entries with these numbers, which have their keys.
+    fn merge(&mut self, records: &[u64], numbers: &[u32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            return unsafe { self.merge_wide(records, numbers) };
+        }
+        self.merge_plain(records, numbers);
+    }
+
+    fn merge_plain(&mut self, records: &[u64], numbers: &[u32]) {
+        records.iter().zip(numbers).for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
+    }
+
+    /// The same with an entry as one number, as in [`super::front`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn merge_wide(&mut self, records: &[u64], numbers: &[u32]) {
+        use std::arch::x86_64::*;
+        let offset_mask = _mm256_set1_epi64x(63);
+        for (&record, &number) in records.iter().zip(numbers) {
+            let offset = _mm256_and_si256(_mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(_mm256_set1_epi64x(record as i64)), offset_mask);
+            let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
+            let place: *mut __m256i = std::ptr::from_mut(self.get_mut(number)).cast();
+            // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+            let (known, maps) = unsafe { (_mm256_load_si256(place), _mm256_load_si256(std::ptr::from_ref(at_zero).cast())) };
+            let maps = _mm256_sllv_epi64(maps, offset);
+            // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+            let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
+            // SAFETY: see above.
+            unsafe { _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice)) };
+        }
+    }
 }
 
 /// Entries of one partition, and what is not among them yet.
@@ -194,7 +228,7 @@ impl Partition {
         let mut rest = index.numbers();
         for mut chunk in self.records.drain(..) {
             let (these, behind) = rest.split_at(chunk.len());
-            chunk.iter().zip(these).for_each(|(&record, &number)| self.places.get_mut(number).maps.merge(&record::maps(record)));
+            self.places.merge(&chunk, these);
             rest = behind;
             chunk.clear();
             scratch.records.push(chunk);
@@ -299,6 +333,12 @@ impl Partitions {
         if chunk.len() >= RECORDS {
             self.hand_over(number);
         }
+    }
+
+    /// Appends records.
+    #[inline(always)]
+    pub(super) fn push_all(&mut self, records: &[u64]) {
+        records.iter().for_each(|&r| self.push(r));
     }
 
     /// Appends an entry.
@@ -409,6 +449,20 @@ fn nameless() -> std::io::Result<File> {
 mod tests {
     use super::*;
     use crate::footprint::pack;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn merging_whole_entries_agrees_with_merging_their_parts(accesses in prop::collection::vec((0u32..600, 0u64..64, 0u32..7), 0..1500)) {
+            let mut plain = Places::default();
+            (0..600).for_each(|line| plain.push(Place { key: pack(line, 3), maps: Maps::default() }));
+            let mut whole = plain.clone();
+            let (records, numbers): (Vec<u64>, Vec<u32>) = accesses.iter().map(|&(line, offset, code)| (record::pack(u64::from(line) * 64 + offset % (65 - (1 << code)), 1 << code, 3), line)).unzip();
+            plain.merge_plain(&records, &numbers);
+            whole.merge(&records, &numbers);
+            prop_assert!(plain.iter().eq(whole.iter()));
+        }
+    }
 
     /// A table that is complete has filled the budget: what comes then does not go to files in the smallest pieces.
     #[test]
