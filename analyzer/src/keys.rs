@@ -100,6 +100,14 @@ impl KeyIndex {
     }
 }
 
+/// What waits for a partition, if anything does. A chunk that is free takes its place, or one that has room for `most` at once: one that grew would leave holes of all sizes behind.
+pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: usize) -> Vec<T> {
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    std::mem::replace(waiting, free.pop().unwrap_or_else(|| Vec::with_capacity(most)))
+}
+
 /// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
 #[inline(always)]
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {

@@ -1,4 +1,4 @@
-//! What is counted of a unit and an owner, in one cache line, and one touch in less than half of one.
+//! What is counted of a unit and an owner, in one cache line, and one touch in a quarter of one.
 
 use super::Touch;
 use crate::totals::GroupReuse;
@@ -94,37 +94,38 @@ impl Slot {
     }
 }
 
-/// Bits of a record's counts that hold the number of the block, whether an access starts with it, whether it is a first touch, and what it implies; the others hold D.
-const BLOCK_BITS: u32 = 6;
-const STARTS: u64 = 1 << BLOCK_BITS;
-const FIRST: u64 = STARTS << 1;
-const IMPLIED_AT: u32 = BLOCK_BITS + 2;
-const DISTANCE_AT: u32 = 32;
+/// Bits of a record's counts that hold the number of the block, whether an access starts with it, what it implies, and the interval, which is 0 for a first touch; the others hold D.
+const STARTS_AT: u32 = 6;
+const IMPLIED_AT: u32 = STARTS_AT + 1;
+const INTERVAL_AT: u32 = IMPLIED_AT + 5;
+const DISTANCE_AT: u32 = INTERVAL_AT + 27;
 
 /// One touch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) key: u64,
     counts: u64,
-    interval: u64,
 }
 
 impl Record {
     /// `None` if it is not one touch of one block, or has numbers that are too large.
     #[inline(always)]
     pub(super) fn new(key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Record> {
-        let fits = reuse.distance >> DISTANCE_AT == 0 && touch.implied >> 16 == 0 && touch.starts <= 1 && reuse.reuses + reuse.firsts == 1 && touch.blocks.is_power_of_two();
-        let flags = if touch.starts > 0 { STARTS } else { 0 } | if reuse.firsts > 0 { FIRST } else { 0 };
-        let counts = reuse.distance << DISTANCE_AT | touch.implied << IMPLIED_AT | flags | u64::from(touch.blocks.trailing_zeros() & 63);
-        fits.then_some(Record { key, counts, interval: reuse.interval })
+        let small = reuse.distance >> (64 - DISTANCE_AT) | reuse.interval >> (DISTANCE_AT - INTERVAL_AT) | touch.implied >> (INTERVAL_AT - IMPLIED_AT) | touch.starts >> 1;
+        let one = reuse.reuses + reuse.firsts == 1 && touch.blocks.is_power_of_two() && (reuse.interval == 0) == (reuse.reuses == 0);
+        let block = u64::from(touch.blocks.trailing_zeros() & 63);
+        let counts = reuse.distance << DISTANCE_AT | reuse.interval << INTERVAL_AT | touch.implied << IMPLIED_AT | touch.starts << STARTS_AT | block;
+        (one && small == 0).then_some(Record { key, counts })
     }
 
     /// What it counts.
     #[inline(always)]
     pub(super) fn counts(&self) -> (GroupReuse, Touch) {
-        let (distance, firsts) = (self.counts >> DISTANCE_AT, u64::from(self.counts & FIRST != 0));
-        let touch = Touch { blocks: 1 << (self.counts & 63), starts: u64::from(self.counts & STARTS != 0), implied: self.counts >> IMPLIED_AT & 0xffff };
-        (GroupReuse { reuses: 1 - firsts, firsts, distance, distance_max: distance, interval: self.interval }, touch)
+        let part = |from: u32, to: u32| self.counts >> from & ((1 << (to - from)) - 1);
+        let (distance, interval) = (self.counts >> DISTANCE_AT, part(INTERVAL_AT, DISTANCE_AT));
+        let firsts = u64::from(interval == 0);
+        let touch = Touch { blocks: 1 << part(0, STARTS_AT), starts: part(STARTS_AT, IMPLIED_AT), implied: part(IMPLIED_AT, INTERVAL_AT) };
+        (GroupReuse { reuses: 1 - firsts, firsts, distance, distance_max: distance, interval }, touch)
     }
 }
 
@@ -157,11 +158,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_counts_what_its_touch_does(first in any::<bool>(), distance in prop_oneof![0u64..9, 0u64..1 << 34], interval in any::<u64>(), bit in 0u32..64, starts in 0u64..3, implied in 0u64..70_000) {
+        fn a_record_counts_what_its_touch_does(first in any::<bool>(), distance in prop_oneof![0u64..9, 0u64..1 << 26], interval in prop_oneof![0u64..9, 0u64..1 << 28, any::<u64>()], bit in 0u32..64, starts in 0u64..3, implied in 0u64..40) {
             let reuse = if first { GroupReuse { firsts: 1, ..GroupReuse::default() } } else { GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval } };
             let touch = Touch { blocks: 1 << bit, starts, implied };
             let found = Record::new(3, &reuse, touch);
-            prop_assert_eq!(found.is_some(), starts < 2 && implied < 1 << 16 && (first || distance < 1 << 32));
+            prop_assert_eq!(found.is_some(), starts < 2 && implied < 1 << 5 && (first || distance < 1 << 25 && (1..1 << 27).contains(&interval)));
             if let Some(found) = found {
                 prop_assert_eq!(found.counts(), (reuse, touch));
             }

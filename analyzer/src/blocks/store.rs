@@ -2,7 +2,7 @@
 
 use super::slot::{self, Record, Slot};
 use super::{Owner, Touch, UnitEntry};
-use crate::keys::{KeyIndex, expect};
+use crate::keys::{KeyIndex, chunk_of, expect};
 use crate::mix::Mixed;
 use crate::reuse::spread;
 use crate::totals::GroupReuse;
@@ -18,7 +18,7 @@ const RUN: usize = 1 << 11;
 const RECORDS: usize = 1 << 7;
 const SLOTS: usize = 1 << 5;
 /// A slot that waits takes as much room as so many records.
-const COSTS: usize = 3;
+const COSTS: usize = 4;
 /// Slots of a block: blocks never move, and leave no holes that others would not fit into.
 const BLOCK: usize = 1 << 8;
 
@@ -52,9 +52,9 @@ impl Partition {
     /// Takes chunks, and merges if there is enough: each merging looks all slots up once, so there has to be as much new.
     fn take(&mut self, records: Vec<Record>, others: Vec<Slot>, scratch: &mut Scratch) {
         self.waiting += records.len() + others.len() * COSTS;
-        if records.is_empty() { scratch.records.push(records) } else { self.records.push(records) }
-        if others.is_empty() { scratch.others.push(others) } else { self.others.push(others) }
-        if self.waiting >= RUN.max(self.len * 2) {
+        self.records.extend(Some(records).filter(|r| !r.is_empty()));
+        self.others.extend(Some(others).filter(|o| !o.is_empty()));
+        if self.waiting >= RUN.max(self.len * 3) {
             self.merge(scratch);
         }
     }
@@ -218,8 +218,8 @@ impl Partitions {
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
-        let records = std::mem::replace(&mut self.records[number], free_records.pop().unwrap_or_default());
-        let others = std::mem::replace(&mut self.others[number], free_others.pop().unwrap_or_default());
+        let records = chunk_of(&mut self.records[number], free_records, RECORDS);
+        let others = chunk_of(&mut self.others[number], free_others, SLOTS);
         locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
     }
 

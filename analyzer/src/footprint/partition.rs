@@ -1,7 +1,7 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place, record};
-use crate::keys::{KeyIndex, expect};
+use crate::keys::{KeyIndex, chunk_of, expect};
 use crate::reuse::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -197,8 +197,8 @@ impl Partition {
     /// Takes chunks, and merges if there is enough. The change of the number of entries.
     fn take(&mut self, records: Vec<u64>, others: Vec<Place>, scratch: &mut Scratch) -> isize {
         self.waiting += records.len() + others.len() * COSTS;
-        if records.is_empty() { scratch.records.push(records) } else { self.records.push(records) }
-        if others.is_empty() { scratch.others.push(others) } else { self.others.push(others) }
+        self.records.extend(Some(records).filter(|r| !r.is_empty()));
+        self.others.extend(Some(others).filter(|o| !o.is_empty()));
         if self.is_due() { self.merge(scratch) } else { 0 }
     }
 
@@ -356,8 +356,8 @@ impl Partitions {
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
-        let records = std::mem::replace(&mut self.records[number], free_records.pop().unwrap_or_default());
-        let others = std::mem::replace(&mut self.others[number], free_others.pop().unwrap_or_default());
+        let records = chunk_of(&mut self.records[number], free_records, RECORDS);
+        let others = chunk_of(&mut self.others[number], free_others, ENTRIES);
         if self.is_little() {
             self.little.take(records, others, &mut self.scratch);
             if self.little.places.len >= LITTLE {
