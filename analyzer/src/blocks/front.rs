@@ -9,7 +9,7 @@ use crate::totals::GroupReuse;
 const FEW: usize = 1 << 6;
 const MANY: usize = 1 << 12;
 /// Touches of a trial, and touches that pass by after one that has shown that too many find another's slot: one in so many. What leaves is four times as long as a record.
-const TOO_MANY: usize = 2;
+const TOO_MANY: usize = 4;
 const TRIAL: usize = 1 << 14;
 const PASSING: usize = 1 << 18;
 /// No key: [`super::slot::pack`] gives it to nothing.
