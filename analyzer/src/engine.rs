@@ -10,6 +10,7 @@ mod batch;
 mod census;
 mod outcome;
 
+use crate::blocks::BlockStore;
 use crate::footprint::{Budget, Footprints, Store};
 use crate::incidence::Incidence;
 use crate::input::weights::Weights;
@@ -86,6 +87,7 @@ struct Worker {
     buckets: Vec<Bucket>,
     budget: Arc<Budget>,
     stores: Arc<Mutex<Vec<Arc<Store>>>>,
+    units: Arc<BlockStore>,
     zoom: Option<Wanted>,
     windows: WindowEngine,
     strides: Strides,
@@ -98,7 +100,7 @@ impl Worker {
         while self.buckets.len() <= number as usize {
             // Reuse of parts of one run is all in the first bucket.
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
-            let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.budget.clone()));
+            let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
             let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             while stores.len() <= self.buckets.len() {
                 stores.push(Store::new(self.budget.clone()));
@@ -145,6 +147,7 @@ pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat,
         weights,
         budget: Arc::new(Budget::new(options.footprint_bytes)),
         stores: Arc::default(),
+        units: BlockStore::new(),
         workers: Mutex::new(Vec::new()),
         open: None,
         census: Census { sample_min: u64::MAX, ..Census::default() },
@@ -204,6 +207,8 @@ struct Driver {
     budget: Arc<Budget>,
     /// By bucket: where its footprints are.
     stores: Arc<Mutex<Vec<Arc<Store>>>>,
+    /// Where the zooms' counts by unit are.
+    units: Arc<BlockStore>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
     census: Census,
@@ -220,6 +225,7 @@ impl Driver {
             buckets: Vec::new(),
             budget: self.budget.clone(),
             stores: self.stores.clone(),
+            units: self.units.clone(),
             zoom: self.options.zoom,
             windows: WindowEngine::new(),
             strides: Strides::default(),

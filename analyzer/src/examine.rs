@@ -135,7 +135,7 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     if by_block {
         let basis = Basis::new(&outcome, &trace.code, places);
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
-        let entries = || sums.iter().flat_map(|z| z.blocks.entries());
+        let entries = || sums.iter().flat_map(|z| z.units.entries());
         if let Some(objects) = &objects {
             analysis.objects = table(entries(), (&basis, &mixed, &outcome.samples), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
         }

@@ -8,7 +8,7 @@
 //!
 //! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
 //! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
-//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. When what is new takes as much memory as the entries of its partition, it is merged
+//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. Where it does not, records that were appended twice already are left out if there are enough of them ([`repeats`]). When what is new takes as much memory as the entries of its partition, it is merged
 //! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
@@ -17,6 +17,7 @@ mod front;
 mod merged;
 mod partition;
 mod record;
+mod repeats;
 mod set;
 
 pub(crate) use merged::Merged;
@@ -27,6 +28,7 @@ pub use set::FootprintSet;
 use crate::rows::Rows;
 use front::Front;
 use partition::Partitions;
+use repeats::Repeats;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -158,6 +160,7 @@ pub(crate) fn add_counts(all: &mut Vec<GroupCount>, some: &[GroupCount]) {
 /// The table.
 pub struct Footprints {
     front: Front,
+    repeats: Repeats,
     partitions: Partitions,
     /// Lines or owners that a packed key cannot hold.
     odd: HashMap<Key, Maps>,
@@ -184,7 +187,7 @@ impl Footprints {
 
     /// A worker's part of a table that is in a store.
     pub(crate) fn of(store: Arc<Store>) -> Footprints {
-        Footprints { front: Front::default(), partitions: Partitions::new(store), odd: HashMap::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
+        Footprints { front: Front::default(), repeats: Repeats::default(), partitions: Partitions::new(store), odd: HashMap::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
     }
 
     /// Adds rows of one address space.
@@ -225,8 +228,11 @@ impl Footprints {
             if self.front.pays(len) {
                 self.front.add(&records[..len]);
                 self.front.drain(&mut self.partitions);
+            } else if !self.partitions.is_little() && self.repeats.pays(len) {
+                let mut left = [0; TOGETHER];
+                self.partitions.push_all(self.repeats.sift(&records[..len], &mut left));
             } else {
-                records[..len].iter().for_each(|&r| self.partitions.push(r));
+                self.partitions.push_all(&records[..len]);
             }
             return;
         }

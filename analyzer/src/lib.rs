@@ -31,6 +31,7 @@ pub mod histogram;
 pub mod human;
 pub mod incidence;
 pub mod input;
+mod keys;
 pub mod metrics;
 pub mod mix;
 pub mod objects;
@@ -47,4 +48,4 @@ pub mod windows;
 pub mod zoom;
 
 pub use mgz_models::{names, reuse};
-pub(crate) use mgz_models::memory::{large_room, large_vec, prefetch};
+pub(crate) use mgz_models::memory::{large_vec, prefetch};

@@ -186,6 +186,23 @@ pub struct WindowEngine {
     weight: Option<u64>,
 }
 
+/// Counts an access, `now` in its epoch, to an address of which this was `seen`. Nobody can foresee which addresses are new: there is no branch on it.
+#[inline(always)]
+fn access(open: &mut Open, seen: &mut Seen, class: usize, now: u32) {
+    // Bit length, at least MIN_LEVEL: see `level`.
+    let level = |before: u32| (32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()) as usize;
+    let (reuse, of_class, before) = (level(seen.last[0]), level(seen.last[class]), seen.level as usize & 31);
+    let nearer = u64::from(reuse < before);
+    seen.last[0] = now;
+    seen.last[class] = now;
+    seen.level = reuse as u32;
+    let mut add = |level: usize, counter: usize, value: u64| open[level][counter] = open[level][counter].wrapping_add(value);
+    add(reuse, OPEN_AGAIN, 1);
+    add(reuse, OPEN_SECOND, nearer);
+    add(before, OPEN_SECOND, nearer.wrapping_neg());
+    add(of_class, OPEN_CLASS + class, 1);
+}
+
 impl Default for WindowEngine {
     fn default() -> WindowEngine {
         WindowEngine::new()
@@ -267,10 +284,12 @@ impl WindowEngine {
                 // The rows that are left of the smallest window.
                 let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
                 self.add_up(&group[at..end], &implied[at..end]);
-                for row in at..end {
-                    self.access(numbers[row - from], PLACE[group[row] as usize & 3]);
-                    self.index += 1;
+                // By themselves: the compiler would read where they are anew for each row, since rows write to memory.
+                let (open, seen, index) = (&mut *self.open, &mut self.seen[..], self.index as usize % epoch);
+                for (row, (&number, &group)) in numbers[at - from..end - from].iter().zip(&group[at..end]).enumerate() {
+                    access(open, &mut seen[number as usize], PLACE[group as usize & 3], (index + row) as u32);
                 }
+                self.index += (end - at) as u64;
                 if (self.index as usize).is_multiple_of(SMALLEST) {
                     self.close();
                 }
@@ -337,26 +356,6 @@ impl WindowEngine {
                 *self.odd.entry(address).or_insert(next)
             };
         }
-    }
-
-    /// Nobody can foresee which addresses are new: there is no branch on it.
-    #[inline(always)]
-    fn access(&mut self, number: u32, class: usize) {
-        let now = (self.index & ((1 << MAX_LEVEL) - 1)) as u32;
-        // Bit length, at least MIN_LEVEL: see `level`.
-        let level = |before: u32| (32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()) as usize;
-        let seen = &mut self.seen[number as usize];
-        let (reuse, of_class, before) = (level(seen.last[0]), level(seen.last[class]), seen.level as usize & 31);
-        let nearer = u64::from(reuse < before);
-        seen.last[0] = now;
-        seen.last[class] = now;
-        seen.level = reuse as u32;
-        let open = &mut *self.open;
-        let mut add = |level: usize, counter: usize, value: u64| open[level][counter] = open[level][counter].wrapping_add(value);
-        add(reuse, OPEN_AGAIN, 1);
-        add(reuse, OPEN_SECOND, nearer);
-        add(before, OPEN_SECOND, nearer.wrapping_neg());
-        add(of_class, OPEN_CLASS + class, 1);
     }
 
     /// The counts by level, and the weighted ones (none if no sample has had a weight).

@@ -81,39 +81,56 @@ fn reuses_are_those_of_the_source() {
     assert!(refused.0 == 1 && refused.2.contains("watch"), "{}", refused.2);
 }
 
+/// Share and mean interval of reuses by the functions of use and reuse, of a recording of `passes`.
+struct Reuses(Vec<Value>);
+
+impl Reuses {
+    fn of(trace: &str, more: &[&str]) -> Reuses {
+        let (status, got, text) = analyze(&[&["reuse", trace, "--rdx"], more].concat());
+        assert_eq!(status, 0, "{text}");
+        Reuses(got["pairs"].as_array().unwrap().clone())
+    }
+
+    fn between(&self, used: &str, reused: &str) -> (f64, f64) {
+        let own: Vec<&Value> = self.0.iter().filter(|p| p["use_function"] == used && p["reuse_function"] == reused).collect();
+        let sum = |key: &str| own.iter().map(|p| p[key].as_f64().unwrap()).sum::<f64>();
+        (sum("share_hat"), own.iter().map(|p| p["share_hat"].as_f64().unwrap() * p["interval_mean_hat"].as_f64().unwrap()).sum::<f64>() / sum("share_hat").max(1e-9))
+    }
+}
+
 #[test]
 fn a_load_is_reused_by_the_next_load_unless_stores_count() {
+    // Intervals are times here, and those of other programs that have the processor meanwhile are in them: who compares their lengths tries again.
+    const TRIES: usize = 3;
     let dir = tempfile::tempdir().unwrap();
     let program = programs::build("passes", PLAIN, &["-g"], dir.path()).unwrap().unwrap();
-    let trace = dir.path().join("t");
-    let shown = trace.to_str().unwrap();
-    let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["400"]) else { return };
-    assert_eq!(tools::code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
-    let manifest: Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
-    let triggers = &manifest["totals"]["triggers"];
-    // Each hit is the one instruction that accesses the word.
-    assert_eq!(triggers["hits_unclear"].as_u64().unwrap_or(0) + triggers["hits_lost"].as_u64().unwrap_or(0), 0, "{triggers}");
+    let mut ratios = Vec::new();
+    for attempt in 0..TRIES {
+        let trace = dir.path().join(attempt.to_string());
+        let shown = trace.to_str().unwrap();
+        let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["2000"]) else { return };
+        assert_eq!(tools::code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+        let manifest: Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+        let triggers = &manifest["totals"]["triggers"];
+        // Each hit is the one instruction that accesses the word.
+        assert_eq!(triggers["hits_unclear"].as_u64().unwrap_or(0) + triggers["hits_lost"].as_u64().unwrap_or(0), 0, "{triggers}");
 
-    let of = |more: &[&str]| {
-        let (status, got, text) = analyze(&[&["reuse", shown, "--rdx"], more].concat());
-        assert_eq!(status, 0, "{text}");
-        // Share and mean interval by functions of use and reuse.
-        let pairs = got["pairs"].as_array().unwrap().clone();
-        move |used: &str, reused: &str| {
-            let own: Vec<&Value> = pairs.iter().filter(|p| p["use_function"] == used && p["reuse_function"] == reused).collect();
-            let sum = |key: &str| own.iter().map(|p| p[key].as_f64().unwrap()).sum::<f64>();
-            (sum("share_hat"), own.iter().map(|p| p["share_hat"].as_f64().unwrap() * p["interval_mean_hat"].as_f64().unwrap()).sum::<f64>() / sum("share_hat").max(1e-9))
+        let loads = Reuses::of(shown, &[]);
+        let none = loads.between("take", "put").0 + loads.between("put", "take").0 + loads.between("put", "put").0;
+        assert!(loads.between("take", "take").0 > 0.9 && none == 0.0, "{:?}", loads.0);
+        let all = Reuses::of(shown, &["--stores"]);
+        // Samples are by time, and the loop of loads is the slower one.
+        let (taken, put) = (all.between("take", "put"), all.between("put", "take"));
+        let within = all.between("take", "take").0 + all.between("put", "put").0;
+        assert!((0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && within < 0.05, "{taken:?} {put:?}");
+        // From load to load is a whole round: from load to store, and from there to the load.
+        let (whole, parts) = (loads.between("take", "take").1, taken.1 + put.1);
+        ratios.push(whole / parts);
+        if (0.7..1.4).contains(&(whole / parts)) {
+            return;
         }
-    };
-    let loads = of(&[]);
-    assert!(loads("take", "take").0 > 0.9 && loads("take", "put").0 + loads("put", "take").0 + loads("put", "put").0 == 0.0, "{:?}", loads("take", "take"));
-    let all = of(&["--stores"]);
-    // Samples are by time, and the loop of loads is the slower one.
-    let (taken, put) = (all("take", "put"), all("put", "take"));
-    assert!((0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && all("take", "take").0 + all("put", "put").0 < 0.05, "{taken:?} {put:?}");
-    // From load to load is a whole round: from load to store, and from there to the load.
-    let (whole, parts) = (loads("take", "take").1, taken.1 + put.1);
-    assert!((0.7..1.4).contains(&(whole / parts)), "{whole} {parts}");
+    }
+    panic!("a whole round is {ratios:?} of its parts");
 }
 
 #[test]

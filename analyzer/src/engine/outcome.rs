@@ -82,6 +82,7 @@ impl Driver {
                 reuse[number].merge(bucket.reuse);
             }
         }
+        reuse.iter_mut().filter_map(|r| r.zoom.as_mut()).for_each(|z| z.finish());
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
         let sets = FootprintSet::of_buckets(tables);
         let mut buckets: Vec<BucketOutcome> = Vec::new();

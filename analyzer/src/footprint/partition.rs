@@ -1,12 +1,12 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place, record};
+use crate::keys::{KeyIndex, chunk_of, expect};
 use crate::reuse::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
-use std::hint::select_unpredictable;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
@@ -134,10 +134,41 @@ impl Places {
     fn get_mut(&mut self, number: u32) -> &mut Place {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
     }
-}
 
-/// Keys between the look at where they may be in the index and the one at what is there.
-const SOON: usize = 1 << 5;
+    /// Merges records into the entries with these numbers, which have their keys.
+    fn merge(&mut self, records: &[u64], numbers: &[u32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            return unsafe { self.merge_wide(records, numbers) };
+        }
+        self.merge_plain(records, numbers);
+    }
+
+    fn merge_plain(&mut self, records: &[u64], numbers: &[u32]) {
+        records.iter().zip(numbers).for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
+    }
+
+    /// The same with an entry as one number, as in [`super::front`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn merge_wide(&mut self, records: &[u64], numbers: &[u32]) {
+        use std::arch::x86_64::*;
+        let offset_mask = _mm256_set1_epi64x(63);
+        for (&record, &number) in records.iter().zip(numbers) {
+            let offset = _mm256_and_si256(_mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(_mm256_set1_epi64x(record as i64)), offset_mask);
+            let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
+            let place: *mut __m256i = std::ptr::from_mut(self.get_mut(number)).cast();
+            // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+            let (known, maps) = unsafe { (_mm256_load_si256(place), _mm256_load_si256(std::ptr::from_ref(at_zero).cast())) };
+            let maps = _mm256_sllv_epi64(maps, offset);
+            // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+            let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
+            // SAFETY: see above.
+            unsafe { _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice)) };
+        }
+    }
+}
 
 /// Entries of one partition, and what is not among them yet.
 #[derive(Default)]
@@ -156,29 +187,18 @@ struct Partition {
 /// What a worker needs to merge. One for all partitions: it stays in the cache.
 #[derive(Default)]
 struct Scratch {
-    /// Where keys are in the list of keys, plus one; 0 is free.
-    index: Vec<u32>,
-    /// Keys of entries, old ones first. What is behind them means nothing.
-    keys: Vec<u64>,
-    /// The entry of each record.
-    numbers: Vec<u32>,
+    index: KeyIndex,
     /// Chunks that have been merged: memory that was never used is dear.
     records: Vec<Vec<u64>>,
     others: Vec<Vec<Place>>,
-}
-
-/// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
-#[inline(always)]
-fn expect<T>(chunk: Option<&Vec<T>>) {
-    chunk.into_iter().flat_map(|c| c.iter().step_by(64 / size_of::<T>())).for_each(|item| crate::prefetch(item));
 }
 
 impl Partition {
     /// Takes chunks, and merges if there is enough. The change of the number of entries.
     fn take(&mut self, records: Vec<u64>, others: Vec<Place>, scratch: &mut Scratch) -> isize {
         self.waiting += records.len() + others.len() * COSTS;
-        if records.is_empty() { scratch.records.push(records) } else { self.records.push(records) }
-        if others.is_empty() { scratch.others.push(others) } else { self.others.push(others) }
+        self.records.extend(Some(records).filter(|r| !r.is_empty()));
+        self.others.extend(Some(others).filter(|o| !o.is_empty()));
         if self.is_due() { self.merge(scratch) } else { 0 }
     }
 
@@ -189,83 +209,26 @@ impl Partition {
 
     /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
     fn merge(&mut self, scratch: &mut Scratch) -> isize {
-        let Scratch { index, keys, numbers, .. } = scratch;
         let old = self.places.len;
         let more = self.records.iter().map(Vec::len).sum::<usize>() + self.others.iter().map(Vec::len).sum::<usize>();
         if more == 0 {
             return 0;
         }
-        let size = ((old + more) * 3 / 2).next_power_of_two().max(64);
-        if index.len() < size {
-            index.resize(size, 0);
-        }
-        if keys.len() < old + more {
-            keys.resize(old + more, 0);
-        }
-        if numbers.len() < more {
-            numbers.resize(more, 0);
-        }
-        let index = &mut index[..size];
-        index.fill(0);
-        let (mask, shift) = (size - 1, 64 - size.trailing_zeros());
-        let home = |key: u64| (spread(key) >> shift) as usize & mask;
-        for (number, (place, known)) in self.places.iter().zip(&mut *keys).enumerate() {
-            *known = place.key;
-            let mut at = home(place.key);
-            while index[at] != 0 {
-                at = (at + 1) & mask;
-            }
-            index[at] = number as u32 + 1;
-        }
-        // Nobody can foresee which keys are new: there is no branch on it. A place for the next new one is always there.
-        let mut count = old;
-        let mut number = |key: u64, mut at: usize, index: &mut [u32]| {
-            loop {
-                let known = index[at];
-                let is_new = known == 0;
-                let number = select_unpredictable(is_new, count as u32 + 1, known);
-                index[at] = number;
-                let there = &mut keys[number as usize - 1];
-                *there = select_unpredictable(is_new, key, *there);
-                if *there == key {
-                    count += usize::from(is_new);
-                    return number - 1;
-                }
-                at = (at + 1) & mask;
-            }
-        };
-        let mut rest = &mut numbers[..more];
+        let index = &mut scratch.index;
+        index.begin(self.places.iter().map(|p| p.key), old, more);
         for (at, chunk) in self.records.iter().enumerate() {
             expect(self.records.get(at + 1));
-            let (these, behind) = rest.split_at_mut(chunk.len());
-            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
-                for (&record, number_of) in some.iter().zip(&mut *numbers) {
-                    let at = home(record::key(record));
-                    crate::prefetch(&index[at]);
-                    *number_of = at as u32;
-                }
-                some.iter().zip(numbers).for_each(|(&record, number_of)| *number_of = number(record::key(record), *number_of as usize, index));
-            }
-            rest = behind;
+            index.number(chunk, |&r| record::key(r));
         }
         for (at, chunk) in self.others.iter().enumerate() {
             expect(self.others.get(at + 1));
-            let (these, behind) = rest.split_at_mut(chunk.len());
-            for (some, numbers) in chunk.chunks(SOON).zip(these.chunks_mut(SOON)) {
-                for (place, number_of) in some.iter().zip(&mut *numbers) {
-                    let at = home(place.key);
-                    crate::prefetch(&index[at]);
-                    *number_of = at as u32;
-                }
-                some.iter().zip(numbers).for_each(|(place, number_of)| *number_of = number(place.key, *number_of as usize, index));
-            }
-            rest = behind;
+            index.number(chunk, |p| p.key);
         }
-        keys[old..count].iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
-        let mut rest = &numbers[..more];
+        index.new_keys().iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
+        let mut rest = index.numbers();
         for mut chunk in self.records.drain(..) {
             let (these, behind) = rest.split_at(chunk.len());
-            chunk.iter().zip(these).for_each(|(&record, &number)| self.places.get_mut(number).maps.merge(&record::maps(record)));
+            self.places.merge(&chunk, these);
             rest = behind;
             chunk.clear();
             scratch.records.push(chunk);
@@ -278,7 +241,7 @@ impl Partition {
             scratch.others.push(chunk);
         }
         self.waiting = 0;
-        (count - old) as isize
+        (self.places.len - old) as isize
     }
 }
 
@@ -372,6 +335,12 @@ impl Partitions {
         }
     }
 
+    /// Appends records.
+    #[inline(always)]
+    pub(super) fn push_all(&mut self, records: &[u64]) {
+        records.iter().for_each(|&r| self.push(r));
+    }
+
     /// Appends an entry.
     #[inline(always)]
     pub(super) fn push_entry(&mut self, place: Place) {
@@ -387,8 +356,8 @@ impl Partitions {
     #[cold]
     fn hand_over(&mut self, number: usize) {
         let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
-        let records = std::mem::replace(&mut self.records[number], free_records.pop().unwrap_or_default());
-        let others = std::mem::replace(&mut self.others[number], free_others.pop().unwrap_or_default());
+        let records = chunk_of(&mut self.records[number], free_records, RECORDS);
+        let others = chunk_of(&mut self.others[number], free_others, ENTRIES);
         if self.is_little() {
             self.little.take(records, others, &mut self.scratch);
             if self.little.places.len >= LITTLE {
@@ -480,6 +449,20 @@ fn nameless() -> std::io::Result<File> {
 mod tests {
     use super::*;
     use crate::footprint::pack;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn merging_whole_entries_agrees_with_merging_their_parts(accesses in prop::collection::vec((0u32..600, 0u64..64, 0u32..7), 0..1500)) {
+            let mut plain = Places::default();
+            (0..600).for_each(|line| plain.push(Place { key: pack(line, 3), maps: Maps::default() }));
+            let mut whole = plain.clone();
+            let (records, numbers): (Vec<u64>, Vec<u32>) = accesses.iter().map(|&(line, offset, code)| (record::pack(u64::from(line) * 64 + offset % (65 - (1 << code)), 1 << code, 3), line)).unzip();
+            plain.merge_plain(&records, &numbers);
+            whole.merge(&records, &numbers);
+            prop_assert!(plain.iter().eq(whole.iter()));
+        }
+    }
 
     /// A table that is complete has filled the budget: what comes then does not go to files in the smallest pieces.
     #[test]

@@ -188,7 +188,7 @@ impl Piece {
     fn read_runs(&self) -> Result<Chunk, PartError> {
         let decode = || -> Result<Decoded, String> {
             let (process, thread, sample) = (self.steps::<u32>("process")?, self.steps::<u32>("thread")?, self.steps::<u32>("sample")?);
-            Ok(Decoded { process, thread, sample, time: self.numbers("time_ns")?, store: self.flags("store")?, rows: self.rows(), ..Decoded::default() })
+            Ok(Decoded { process, thread, sample, time: self.times()?, store: self.flags("store")?, rows: self.rows(), ..Decoded::default() })
         };
         let decoded = quietly(decode).and_then(|r| r).map_err(|cause| self.error(cause))?;
         let mut runs = decoded.runs(&mut 0);
@@ -205,7 +205,7 @@ impl Piece {
             thread: self.steps::<u32>("thread")?,
             seq: self.steps::<u64>("seq")?,
             sample: self.steps::<u32>("sample")?,
-            time: if columns.time { self.numbers("time_ns")? } else { Buffer::new() },
+            time: if columns.time { self.times()? } else { Buffer::new() },
             module: self.steps::<u16>("module")?,
             site: self.numbers("site")?,
             address: self.numbers("address")?,
@@ -261,6 +261,15 @@ impl Piece {
             [one] => one.values().clone(),
             many => many.iter().flat_map(|a| a.values().iter().copied()).collect::<Vec<T>>().into(),
         })
+    }
+
+    fn times(&self) -> Result<Buffer<u64>, String> {
+        let name = "time_ns";
+        let (column, bytes) = self.column(name)?;
+        match plain::unsteady(bytes, column, self.rows()) {
+            Some(values) => Ok(values.into()),
+            None => self.numbers(name),
+        }
     }
 
     /// A column that mostly stays the same or advances evenly.

@@ -8,6 +8,7 @@ use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
 use polars_parquet::parquet::page::{CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding};
 use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
+use std::cell::RefCell;
 use std::io::Cursor;
 
 /// A number of a column.
@@ -90,15 +91,31 @@ fn pages<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize
     (values == rows).then_some(pages)
 }
 
+/// Bytes of a buffer that is kept, at most.
+const KEPT: usize = 16 << 20;
+
+thread_local! {
+    /// What the last column was unpacked to: to clear a new one would take half as long as to unpack it.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Unpacks pages one by one.
 struct Unpacker {
     context: DecompressionContext,
     buffer: Vec<u8>,
 }
 
+impl Drop for Unpacker {
+    fn drop(&mut self) {
+        if self.buffer.len() <= KEPT {
+            BUFFER.set(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
 impl Unpacker {
     fn new() -> Unpacker {
-        Unpacker { context: DecompressionContext::Unset, buffer: Vec::new() }
+        Unpacker { context: DecompressionContext::Unset, buffer: BUFFER.take() }
     }
 
     fn unpack<'a>(&'a mut self, page: &'a mut CompressedDataPage) -> Option<&'a [u8]> {
@@ -107,9 +124,12 @@ impl Unpacker {
         if compression == Compression::Uncompressed {
             return Some(stored).filter(|s| s.len() == size);
         }
-        self.buffer.resize(size, 0);
-        decompress(compression, stored, &mut self.buffer, &mut self.context).ok()?;
-        Some(&self.buffer)
+        if self.buffer.len() < size {
+            self.buffer.resize(size, 0);
+        }
+        let unpacked = &mut self.buffer[..size];
+        decompress(compression, stored, unpacked, &mut self.context).ok()?;
+        Some(unpacked)
     }
 }
 
@@ -141,6 +161,22 @@ pub(super) fn steps<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, 
         differences::<T>(unpacker.unpack(&mut page)?, values, &mut steps)?;
     }
     (steps.rows() == rows).then_some(steps)
+}
+
+/// The same for one whose differences are mostly not the same, such as times: all values.
+pub(super) fn unsteady(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Vec<u64>> {
+    let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
+    // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
+    if pages.iter().any(|(page, _)| page.num_values() > page.uncompressed_size().saturating_mul(64)) {
+        return None;
+    }
+    let mut all = Vec::with_capacity(rows);
+    let mut unpacker = Unpacker::new();
+    for (mut page, _) in pages {
+        let values = page.num_values();
+        differences::<u64>(unpacker.unpack(&mut page)?, values, &mut all)?;
+    }
+    (all.len() == rows).then_some(all)
 }
 
 #[cfg(test)]

@@ -179,23 +179,58 @@ fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
     Some(value >> 1 ^ (value & 1).wrapping_neg())
 }
 
-/// Numbers of `width` bits each, the lowest bits first.
-fn unpack(packed: &[u8], width: u32) -> impl Iterator<Item = u64> {
-    let (mut bytes, mut held, mut bits) = (packed.iter(), 0u128, 0);
-    std::iter::from_fn(move || {
-        while bits < width {
-            held |= u128::from(*bytes.next()?) << bits;
-            bits += 8;
+/// The first numbers of `width` bits each, 1 to 64, at the beginning of `bytes`, the lowest bits first: so many. What is missing at the end is zeros.
+#[inline(always)]
+fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
+    let mask = u64::MAX >> (64 - width);
+    (0..count * width as usize).step_by(width as usize).map(move |bit| {
+        let rest = bytes.get(bit / 8..).unwrap_or_default();
+        // A number of more bits may lie in nine bytes.
+        match rest.first_chunk() {
+            Some(&word) if width <= 56 => u64::from_le_bytes(word) >> (bit % 8) & mask,
+            _ => (end_of(&rest[..rest.len().min(9)]) >> (bit % 8)) as u64 & mask,
         }
-        let value = held as u64 & (u64::MAX >> (64 - width));
-        held >>= width;
-        bits -= width;
-        Some(value)
     })
 }
 
+/// The number that some bytes are the lower ones of.
+#[inline(never)]
+fn end_of(bytes: &[u8]) -> u128 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u128::from(byte))
+}
+
+/// Where values of a column go.
+pub(super) trait Values {
+    /// Appends one.
+    fn push(&mut self, value: u64);
+    /// Appends `rows` values: `first`, `first + step`, …
+    fn push_even(&mut self, first: u64, step: u64, rows: usize);
+}
+
+impl Values for Steps {
+    #[inline(always)]
+    fn push(&mut self, value: u64) {
+        Steps::push(self, value);
+    }
+
+    fn push_even(&mut self, first: u64, step: u64, rows: usize) {
+        Steps::push_even(self, first, step, rows);
+    }
+}
+
+impl Values for Vec<u64> {
+    #[inline(always)]
+    fn push(&mut self, value: u64) {
+        Vec::push(self, value);
+    }
+
+    fn push_even(&mut self, first: u64, step: u64, rows: usize) {
+        self.extend((0..rows as u64).map(|row| first.wrapping_add(step.wrapping_mul(row))));
+    }
+}
+
 /// Appends the values of a page of packed differences (`DELTA_BINARY_PACKED`); `None` if it is to be left to the general decoder.
-pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut Steps) -> Option<()> {
+pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut impl Values) -> Option<()> {
     let page = &mut page;
     let (block, parts, total) = (varint(page)? as usize, varint(page)? as usize, varint(page)? as usize);
     let part = block.checked_div(parts)?;
@@ -216,7 +251,8 @@ pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut
             continue;
         }
         for &width in widths {
-            let packed = take(page, part / 8 * usize::from(width))?;
+            let from = *page;
+            take(page, part / 8 * usize::from(width))?;
             let rows = part.min(left);
             left -= rows;
             if width > 64 {
@@ -224,7 +260,7 @@ pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut
             } else if width == 0 {
                 even::<T>(&mut value, least, rows, steps);
             } else {
-                for more in unpack(packed, u32::from(width)).take(rows) {
+                for more in unpack(from, width.into(), rows) {
                     value = value.wrapping_add(least).wrapping_add(more);
                     steps.push(value & T::MASK);
                 }
@@ -238,7 +274,7 @@ pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut
 }
 
 /// Appends rows that differ by `step` each, if their numbers do not wrap in their type; else one by one.
-fn even<T: Number>(value: &mut u64, step: u64, rows: usize, steps: &mut Steps) {
+fn even<T: Number>(value: &mut u64, step: u64, rows: usize, steps: &mut impl Values) {
     let (first, last) = (value.wrapping_add(step), value.wrapping_add(step.wrapping_mul(rows as u64)));
     let inside = i128::from(first & T::MASK) + i128::from(step as i64) * (rows as i128 - 1) == i128::from(last & T::MASK);
     if inside {
@@ -296,9 +332,12 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80), head in any::<bool>(), count in 0usize..300) {
             let mut page = if head { vec![128, 1, 4, (count % 128) as u8 | 128, (count / 128) as u8] } else { Vec::new() };
             page.extend(bytes);
-            let mut steps = Steps::default();
-            if differences::<u32>(&page, count, &mut steps).is_some() {
+            let (mut steps, mut all) = (Steps::default(), Vec::new());
+            let read = differences::<u32>(&page, count, &mut steps);
+            prop_assert_eq!(differences::<u32>(&page, count, &mut all), read);
+            if read.is_some() {
                 prop_assert_eq!(steps.rows(), count);
+                prop_assert_eq!(values(&steps), all);
             }
         }
     }
@@ -354,8 +393,9 @@ mod tests {
                     let steps = super::super::plain::steps::<u16>(bytes, column, count).unwrap();
                     assert_eq!(self::values(&steps), values.iter().map(|v| v & 0xffff).collect::<Vec<_>>(), "case {case}");
                 } else {
-                    let steps = super::super::plain::steps::<u64>(bytes, column, count).unwrap();
+                    let steps = super::super::plain::steps::<u64>(bytes.clone(), column, count).unwrap();
                     assert_eq!(self::values(&steps), values, "case {case}");
+                    assert_eq!(super::super::plain::unsteady(bytes, column, count).unwrap(), values, "case {case}");
                     assert!(case % 6 > 1 || steps.pieces.len() == 1, "case {case}");
                 }
             }

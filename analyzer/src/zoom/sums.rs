@@ -1,7 +1,7 @@
 //! What the zooms and objects need of each touch, counted while the whole run is: by unit of memory, by part of the run, and by unit and column of
 //! the heat map. So they take no pass over the rows of their own.
 
-use crate::blocks::{BlockTable, Touch};
+use crate::blocks::{BlockStore, BlockTable, Touch, Units};
 use crate::footprint::{Budget, FootprintSet, Footprints};
 use crate::histogram::Histogram;
 use crate::objects::{MixedPages, NOBODY, UNKNOWN};
@@ -16,9 +16,8 @@ pub const NO_COLUMN: u32 = u32::MAX;
 const PAGE: u32 = 12;
 /// Accesses that go to the footprints of objects at a time.
 const TOGETHER: usize = 256;
-/// Accesses between prefetch and use of a unit's place in the index, and of its counts.
-const AHEAD: usize = 32;
-const SOON: usize = 16;
+/// Accesses between prefetch and use of a unit's place in the heat map.
+const AHEAD: usize = 16;
 /// Units of all columns of the heat map: half as many more are kept at most, and until they have been joined twice as many as that, which is up to 96 MiB. A map with more is
 /// counted by a pass of its own.
 const CELLS: usize = 1 << 20;
@@ -39,8 +38,11 @@ pub struct Wanted {
 /// The counts.
 pub struct ZoomSums {
     wanted: Wanted,
-    /// By unit, group and object.
-    pub blocks: BlockTable,
+    blocks: BlockTable,
+    /// By unit, group and object; empty until everything has been counted.
+    pub units: Units,
+    /// Address space and column that are counted.
+    turn: (u32, u32),
     /// By unit and column.
     pub heat: HeatTable,
     /// By part of the run, by group. A touch whose block was touched before in the same sample, but in another part, is a first one.
@@ -52,14 +54,52 @@ pub struct ZoomSums {
 }
 
 impl ZoomSums {
-    /// Nothing yet. Footprints of objects may take as much memory as `budget` has.
-    pub fn new(wanted: Wanted, budget: Arc<Budget>) -> ZoomSums {
-        ZoomSums { wanted, blocks: BlockTable::new(), heat: HeatTable::default(), parts: Vec::new(), part_distances: Vec::new(), mixed: MixedFootprints::new(budget) }
+    /// Nothing yet. All workers' units are in `store`; footprints of objects may take as much memory as `budget` has.
+    pub(crate) fn new(wanted: Wanted, store: Arc<BlockStore>, budget: Arc<Budget>) -> ZoomSums {
+        ZoomSums {
+            wanted,
+            blocks: BlockTable::of(store),
+            units: Units::default(),
+            turn: (0, NO_COLUMN),
+            heat: HeatTable::default(),
+            parts: Vec::new(),
+            part_distances: Vec::new(),
+            mixed: MixedFootprints::new(budget),
+        }
     }
 
-    /// Adds another one.
-    pub fn merge(&mut self, other: ZoomSums) {
-        self.blocks.merge(other.blocks);
+    /// What follows is of this address space and column.
+    fn turn_to(&mut self, space: u32, column: u32) {
+        if self.turn != (space, column) {
+            self.settle();
+            self.turn = (space, column);
+            if column != NO_COLUMN {
+                self.heat.begin(space, column);
+            }
+        }
+    }
+
+    /// What was joined is put away.
+    fn settle(&mut self) {
+        let (heat, heated) = (&mut self.heat, self.turn.1 != NO_COLUMN);
+        self.blocks.part(|unit, (starts, reuses, distance)| {
+            if heated {
+                heat.add(unit, starts, reuses, distance);
+            }
+        });
+    }
+
+    /// Everything has been counted, and the others have been merged.
+    pub(crate) fn finish(&mut self) {
+        self.settle();
+        self.blocks.settle();
+        self.units = self.blocks.finish();
+    }
+
+    /// Adds another one, of the same store.
+    pub fn merge(&mut self, mut other: ZoomSums) {
+        other.settle();
+        other.blocks.settle();
         self.heat.merge(other.heat);
         for (part, groups) in other.parts.into_iter().enumerate() {
             let mine = self.part(part as u32, groups.len());
@@ -93,18 +133,15 @@ impl ZoomSums {
             self.part(place.part, groups);
         }
         let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
+        let column = if wanted.parts { place.column } else { NO_COLUMN };
+        self.turn_to(place.space, column);
+        let joins = self.blocks.joins(rows.len());
         let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, .. } = self;
-        if wanted.parts && place.column != NO_COLUMN {
-            heat.begin(place.space, place.column);
-        }
         let part = if wanted.parts { Some((&mut parts[place.part as usize][..], &mut part_distances[place.part as usize])) } else { None };
         // Units that are larger than pages may hold several objects.
         let each = wanted.unit_shift > PAGE;
-        let sink = ZoomSink { wanted, blocks, heat, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) };
-        // Samples may be short: their first rows are a good part of all.
-        (0..AHEAD).for_each(|at| sink.prefetch(at));
-        (0..SOON).for_each(|at| sink.prefetch_slot(at));
-        sink
+        let heated = column != NO_COLUMN;
+        ZoomSink { wanted, blocks, joins, heat, heated, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
     }
 }
 
@@ -112,7 +149,11 @@ impl ZoomSums {
 pub(crate) struct ZoomSink<'a> {
     wanted: Wanted,
     blocks: &'a mut BlockTable,
+    /// Touches of a unit that follow one another are joined.
+    joins: bool,
     heat: &'a mut HeatTable,
+    /// There is a column to count in.
+    heated: bool,
     /// By group, and D, of the part of the run.
     part: Option<(&'a mut [GroupReuse], &'a mut Histogram)>,
     place: &'a Place,
@@ -133,23 +174,11 @@ pub(crate) struct ZoomSink<'a> {
 }
 
 impl ZoomSink<'_> {
-    /// Tells that a row will be counted.
+    /// Tells that a row will be counted in the heat map.
     #[inline(always)]
     fn prefetch(&self, at: usize) {
-        if let (Some(&address), Some(&group)) = (self.rows.address.get(at), self.rows.group.get(at)) {
-            let unit = address >> self.wanted.unit_shift;
-            self.blocks.prefetch(self.place.space, unit, group);
-            if self.wanted.parts {
-                self.heat.prefetch(unit);
-            }
-        }
-    }
-
-    /// Tells that it will be counted soon.
-    #[inline(always)]
-    fn prefetch_slot(&self, at: usize) {
-        if let (Some(&address), Some(&group)) = (self.rows.address.get(at), self.rows.group.get(at)) {
-            self.blocks.prefetch_slot(self.place.space, address >> self.wanted.unit_shift, group);
+        if let Some(&address) = self.rows.address.get(at) {
+            self.heat.prefetch(address >> self.wanted.unit_shift);
         }
     }
 
@@ -209,8 +238,6 @@ impl Extra for ZoomSink<'_> {
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
         let at = (row - self.before) as usize;
-        self.prefetch(at + AHEAD);
-        self.prefetch_slot(at + SOON);
         let starts = self.started != Some(row);
         self.started = Some(row);
         let mut object = 0;
@@ -228,11 +255,22 @@ impl Extra for ZoomSink<'_> {
         let up = self.wanted.unit_shift - self.wanted.block_shift;
         let (unit, bit) = (block >> up, 1 << (block & ((1 << up) - 1)));
         let owner = self.blocks.owner(self.place.space, tag, object);
-        self.blocks.add(unit, owner, touch, Touch { blocks: bit, starts, implied });
-        if let Some((part, distances)) = &mut self.part {
-            if self.place.column != NO_COLUMN {
+        let here = Touch { blocks: bit, starts, implied };
+        if self.joins {
+            let (heat, heated) = (&mut *self.heat, self.heated);
+            self.blocks.join(unit, owner, touch, here, |unit, (starts, reuses, distance)| {
+                if heated {
+                    heat.add(unit, starts, reuses, distance);
+                }
+            });
+        } else {
+            self.blocks.add(unit, owner, touch, here);
+            if self.heated {
+                self.prefetch(at + AHEAD);
                 self.heat.add(unit, starts, touch.reuses, touch.distance);
             }
+        }
+        if let Some((part, distances)) = &mut self.part {
             let mut touch = *touch;
             if touch.reuses > 0 && row - touch.interval < self.begin {
                 touch = GroupReuse { firsts: 1, ..GroupReuse::default() };

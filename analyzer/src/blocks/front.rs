@@ -1,0 +1,83 @@
+//! A small table before the partitions: touches of a unit by the same code that follow one another soon are counted in one slot. Where few do, it is left out for a while.
+
+use super::Touch;
+use super::slot::Slot;
+use crate::reuse::spread;
+use crate::totals::GroupReuse;
+
+/// Slots at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
+const FEW: usize = 1 << 6;
+const MANY: usize = 1 << 12;
+/// Touches of a trial, and touches that pass by after one that has shown that too many find another's slot: one in so many. What leaves is four times as long as a record.
+const TOO_MANY: usize = 4;
+const TRIAL: usize = 1 << 14;
+const PASSING: usize = 1 << 18;
+/// No key: [`super::slot::pack`] gives it to nothing.
+const FREE: u64 = u64::MAX;
+
+#[derive(Default)]
+pub(super) struct Front {
+    slots: Vec<Slot>,
+    /// How many have left since the table has had its size.
+    left: usize,
+    /// Of so many touches on trial so many have made others leave.
+    trial: (usize, usize),
+    /// Touches that are still to pass by before the next trial.
+    passing: usize,
+}
+
+impl Front {
+    /// Whether the next touches, so many, are to be added here.
+    pub(super) fn pays(&mut self, touches: usize) -> bool {
+        if self.passing > 0 {
+            self.passing = self.passing.saturating_sub(touches);
+            return false;
+        }
+        if self.trial.0 >= TRIAL {
+            let (all, left) = std::mem::take(&mut self.trial);
+            if left * TOO_MANY > all {
+                self.passing = PASSING;
+                return false;
+            }
+        }
+        self.trial.0 += touches;
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::new(FREE); FEW];
+        }
+        true
+    }
+
+    /// Counts touches, after [`Front::pays`]; the slot that had to leave.
+    #[inline(always)]
+    pub(super) fn add(&mut self, key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Slot> {
+        let at = (spread(key) >> 40) as usize & (self.slots.len() - 1);
+        let slot = &mut self.slots[at];
+        if slot.key == key {
+            slot.add(reuse, touch);
+            return None;
+        }
+        let before = std::mem::replace(slot, Slot::new(key));
+        slot.add(reuse, touch);
+        (before.key != FREE).then_some(before)
+    }
+
+    /// A slot has left. Whether the table is too small.
+    #[inline(always)]
+    pub(super) fn has_left(&mut self) -> bool {
+        self.trial.1 += 1;
+        self.left += 1;
+        self.left > self.slots.len() * 2 && self.slots.len() < MANY
+    }
+
+    /// Makes it larger; all must have left.
+    #[cold]
+    pub(super) fn grow(&mut self) {
+        self.slots = vec![Slot::new(FREE); (self.slots.len() * 4).min(MANY)];
+        self.left = 0;
+    }
+
+    /// All leave.
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = Slot> {
+        self.slots.iter_mut().map(|slot| std::mem::replace(slot, Slot::new(FREE))).filter(|slot| slot.key != FREE)
+    }
+}
