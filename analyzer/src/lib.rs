@@ -44,6 +44,7 @@ pub mod shares;
 pub mod strides;
 pub mod tables;
 pub mod totals;
+mod trial;
 pub mod windows;
 pub mod zoom;
 

@@ -4,14 +4,13 @@ use super::Touch;
 use super::slot::Slot;
 use crate::reuse::spread;
 use crate::totals::GroupReuse;
+use crate::trial::Trial;
 
 /// Slots at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
 const FEW: usize = 1 << 6;
 const MANY: usize = 1 << 12;
-/// Touches of a trial, and touches that pass by after one that has shown that too many find another's slot: one in so many. What leaves is four times as long as a record.
+/// Too many touches find another's slot: one in so many. What leaves is four times as long as a record.
 const TOO_MANY: usize = 4;
-const TRIAL: usize = 1 << 14;
-const PASSING: usize = 1 << 18;
 /// No key: [`super::slot::pack`] gives it to nothing.
 const FREE: u64 = u64::MAX;
 
@@ -20,27 +19,16 @@ pub(super) struct Front {
     slots: Vec<Slot>,
     /// How many have left since the table has had its size.
     left: usize,
-    /// Of so many touches on trial so many have made others leave.
-    trial: (usize, usize),
-    /// Touches that are still to pass by before the next trial.
-    passing: usize,
+    /// Counts touches that have made others leave.
+    trial: Trial,
 }
 
 impl Front {
     /// Whether the next touches, so many, are to be added here.
     pub(super) fn pays(&mut self, touches: usize) -> bool {
-        if self.passing > 0 {
-            self.passing = self.passing.saturating_sub(touches);
+        if !self.trial.goes_on(touches, |all, left| left * TOO_MANY > all) {
             return false;
         }
-        if self.trial.0 >= TRIAL {
-            let (all, left) = std::mem::take(&mut self.trial);
-            if left * TOO_MANY > all {
-                self.passing = PASSING;
-                return false;
-            }
-        }
-        self.trial.0 += touches;
         if self.slots.is_empty() {
             self.slots = vec![Slot::new(FREE); FEW];
         }
@@ -64,7 +52,7 @@ impl Front {
     /// A slot has left. Whether the table is too small.
     #[inline(always)]
     pub(super) fn has_left(&mut self) -> bool {
-        self.trial.1 += 1;
+        self.trial.count(1);
         self.left += 1;
         self.left > self.slots.len() * 2 && self.slots.len() < MANY
     }

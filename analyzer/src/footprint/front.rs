@@ -6,6 +6,7 @@
 
 use super::partition::Partitions;
 use super::{Maps, Place, record};
+use crate::trial::Trial;
 use std::hint::select_unpredictable;
 
 /// Places at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
@@ -13,10 +14,8 @@ const FEW: usize = 1 << 7;
 const MANY: usize = 1 << 12;
 /// Touches between two calls of [`Front::drain`], at most.
 pub(super) const TOGETHER: usize = 256;
-/// Touches of a trial, and touches that pass by after one that has shown that too many find another's key: one in so many. What leaves is four times as long as a record.
+/// Too many touches find another's key: one in so many. What leaves is four times as long as a record.
 const TOO_MANY: usize = 4;
-const TRIAL: usize = 1 << 14;
-const PASSING: usize = 1 << 18;
 /// No key: [`super::pack`] gives it to no line of a user-space program.
 const FREE: Place = Place { key: u64::MAX, maps: Maps { seen: 0, twice: 0, bytes: 0 } };
 
@@ -85,29 +84,15 @@ pub(super) struct Front {
     count: usize,
     /// How many have left since the table has had its size.
     left: usize,
-    /// Of so many touches on trial so many have made others leave.
-    trial: (usize, usize),
-    /// Touches that are still to pass by before the next trial.
-    passing: usize,
+    /// Counts touches that have made others leave.
+    trial: Trial,
 }
 
 impl Front {
     /// Whether the next touches, so many, are to be added here.
     #[inline(always)]
     pub(super) fn pays(&mut self, touches: usize) -> bool {
-        if self.passing > 0 {
-            self.passing = self.passing.saturating_sub(touches);
-            return false;
-        }
-        if self.trial.0 >= TRIAL {
-            let (all, left) = std::mem::take(&mut self.trial);
-            if left * TOO_MANY > all {
-                self.passing = PASSING;
-                return false;
-            }
-        }
-        self.trial.0 += touches;
-        true
+        self.trial.goes_on(touches, |all, left| left * TOO_MANY > all)
     }
 
     /// Adds touches, at most [`TOGETHER`]; then comes [`Front::drain`].
@@ -140,7 +125,7 @@ impl Front {
                 partitions.push_entry(*place);
             }
         }
-        self.trial.1 += self.count;
+        self.trial.count(self.count);
         self.left += std::mem::take(&mut self.count);
         if self.left > self.places.len() * 2 && self.places.len() < MANY {
             let size = self.places.len() * 4;

@@ -6,13 +6,12 @@
 //! only gets longer if it was not there twice.
 
 use super::front::TOGETHER;
+use crate::trial::Trial;
 
 /// Places: a share of the second-level cache.
 const PLACES: usize = 1 << 14;
-/// Records of a trial, and those that pass by after one that has shown that too few can be left out: less than one in so many.
+/// Too few records can be left out: less than one in so many.
 const TOO_FEW: usize = 8;
-const TRIAL: usize = 1 << 14;
-const PASSING: usize = 1 << 18;
 
 struct Table {
     records: [u64; PLACES],
@@ -24,29 +23,15 @@ struct Table {
 #[derive(Default)]
 pub(super) struct Repeats {
     table: Option<Box<Table>>,
-    /// Of so many records on trial so many were left out.
-    trial: (usize, usize),
-    /// Records that are still to pass by before the next trial.
-    passing: usize,
+    /// Counts records that were left out.
+    trial: Trial,
 }
 
 impl Repeats {
     /// Whether the next records, so many, are to go through [`Repeats::sift`].
     #[inline(always)]
     pub(super) fn pays(&mut self, records: usize) -> bool {
-        if self.passing > 0 {
-            self.passing = self.passing.saturating_sub(records);
-            return false;
-        }
-        if self.trial.0 >= TRIAL {
-            let (all, found) = std::mem::take(&mut self.trial);
-            if found * TOO_FEW < all {
-                self.passing = PASSING;
-                return false;
-            }
-        }
-        self.trial.0 += records;
-        true
+        self.trial.goes_on(records, |all, found| found * TOO_FEW < all)
     }
 
     /// The records that are to be appended, of at most [`TOGETHER`].
@@ -63,7 +48,7 @@ impl Repeats {
             table.records[at] = record;
             table.twice[at] = same;
         }
-        self.trial.1 += records.len() - count;
+        self.trial.count(records.len() - count);
         &left[..count]
     }
 }
@@ -71,6 +56,7 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::TRIAL;
     use crate::footprint::{Maps, record};
     use proptest::prelude::*;
     use std::collections::BTreeMap;

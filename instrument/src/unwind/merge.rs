@@ -16,7 +16,7 @@ use std::ops::Range;
 /// `ring` as in the original (1.1 times with [`MOST_BYTES_PT`]), and files grow by 2 % less.
 pub const MOST_BYTES_SOFT: usize = 128;
 /// The same for the PT flavour, which has room and costs little in everything else.
-pub const MOST_BYTES_PT: usize = 48;
+pub const MOST_BYTES_PT: usize = 64;
 const REMEMBER: u8 = 0x0a;
 const RESTORE: u8 = 0x0b;
 

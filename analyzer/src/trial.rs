@@ -1,0 +1,65 @@
+//! Whether a step that costs time pays: it is tried, and left out for a while where a trial has shown that it does not.
+
+/// Items of a trial.
+pub(crate) const TRIAL: usize = 1 << 14;
+/// Items that pass by after one that has failed.
+const PASSING: usize = 1 << 18;
+
+/// The trial at hand.
+#[derive(Default)]
+pub(crate) struct Trial {
+    all: usize,
+    counted: usize,
+    passing: usize,
+}
+
+impl Trial {
+    /// Whether the step is to be taken for the next items, so many. `fails` says of how many items, and how often [`Trial::count`] was told of some, whether it does not pay.
+    #[inline(always)]
+    pub(crate) fn goes_on(&mut self, items: usize, fails: impl FnOnce(usize, usize) -> bool) -> bool {
+        if self.passing > 0 {
+            self.passing = self.passing.saturating_sub(items);
+            return false;
+        }
+        if self.all >= TRIAL {
+            let Trial { all, counted, .. } = std::mem::take(self);
+            if fails(all, counted) {
+                self.passing = PASSING;
+                return false;
+            }
+        }
+        self.all += items;
+        true
+    }
+
+    /// So many items were of the kind that decides.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, items: usize) {
+        self.counted += items;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_pay_is_left_out_for_a_while() {
+        let mut trial = Trial::default();
+        let (mut taken, mut asked) = (0, 0);
+        while asked < 2 * (TRIAL + PASSING) {
+            asked += 64;
+            if trial.goes_on(64, |all, counted| counted * 4 > all) {
+                taken += 64;
+                trial.count(17);
+            }
+        }
+        assert!((2 * TRIAL..3 * TRIAL).contains(&taken), "{taken}");
+        let mut trial = Trial::default();
+        let all = (0..100_000).filter(|_| {
+            trial.count(1);
+            trial.goes_on(64, |all, counted| counted * 4 > all)
+        });
+        assert_eq!(all.count(), 100_000);
+    }
+}
