@@ -84,8 +84,8 @@ pub const SLOT_ID: usize = 12;
 pub const ID_PAIR: u32 = 1 << 31;
 /// Bits of a payload in a slot that two records share.
 pub const PAIR_BITS: u32 = 48;
-/// Record ids of modules are below this.
-pub const ID_LIMIT: u32 = ID_PAIR;
+/// Record ids of modules are below this: with [`ID_PAIR`] they must not be markers.
+pub const ID_LIMIT: u32 = MARK_FIRST & !ID_PAIR;
 /// Upper bound of the slots of one region, so that a ring can be sized to hold a region.
 pub const MAX_REGION_SLOTS: usize = 64;
 

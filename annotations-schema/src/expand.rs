@@ -314,7 +314,8 @@ impl<'a> Expander<'a> {
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
         self.started = true;
-        self.repeated = false;
+        // Of windows without a gap between them.
+        self.repeated &= header.first_slot == self.next_slot;
         // A thread's very first slot is a head.
         self.at_start = header.first_slot > 0;
         self.sample = *next_sample;

@@ -30,7 +30,7 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::{MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
+    use crate::abi::{ID_LIMIT, MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
     use proptest::prelude::*;
 
     /// What probes do: stores of eight and four bytes at the places of the interface.
@@ -50,11 +50,10 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_out_as_probes_wrote_them(
-            records in prop::collection::vec((any::<bool>(), 0u32..MARK_FIRST - 1, any::<u64>(), any::<i64>(), any::<(u64, u32, u32)>()), 0..50),
+            records in prop::collection::vec((any::<bool>(), 0u32..ID_LIMIT, any::<u64>(), any::<i64>(), any::<(u64, u32, u32)>()), 0..50),
         ) {
             let (mut ring, mut expected) = (Vec::new(), Vec::new());
             for (pair, id, first, second, (payload, aux, old)) in records {
-                let id = id & !ID_PAIR;
                 let mut slot = RingSlot { payload, aux, id: old };
                 let short = |v: i64| v << (64 - PAIR_BITS) >> (64 - PAIR_BITS);
                 if pair {

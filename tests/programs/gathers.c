@@ -49,7 +49,8 @@ __attribute__((noinline, target("avx512f"))) static uint64_t avx512(void) {
     return (uint32_t)_mm512_reduce_add_epi32(acc) + (uint64_t)_mm512_reduce_add_epi64(l) + (uint64_t)_mm512_reduce_add_pd(d);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 1;
     uint32_t state = 31;
     for (int i = 0; i < 512; i++) {
         ints[i] = (int32_t)(next_random(&state) % 100000);
@@ -63,11 +64,13 @@ int main(void) {
     }
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2"))
-        mix(avx2());
+        for (int i = 0; i < rounds; i++)
+            mix(avx2());
     else
         fprintf(stderr, "SKIPPED: this CPU has no AVX2\n");
     if (__builtin_cpu_supports("avx512f"))
-        mix(avx512());
+        for (int i = 0; i < rounds; i++)
+            mix(avx512());
     else
         fprintf(stderr, "SKIPPED: this CPU has no AVX-512\n");
     report("gathers");

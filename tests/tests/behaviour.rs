@@ -1,6 +1,7 @@
 //! What a recorded program does (output, status, processes, threads, signals) is what it does without mgz, and
 //! what the trace says about the run is true.
 
+use mgz_annotations_schema::sidecar::SiteKind;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row, Trace};
 use mgz_tests::session::{self, record_command, same_result};
@@ -158,6 +159,33 @@ fn windows_are_pieces_of_the_whole() {
         let at = all[from..].windows(window.len()).position(|w| w == window);
         let Some(at) = at else { panic!("a window of {} rows is not in the full trace after row {from}: {:x?}…", window.len(), &window[..window.len().min(4)]) };
         from += at + window.len();
+    }
+}
+
+/// Stores of sixteen bytes that reached from a ring's last slot into the page behind it came again for ever.
+#[test]
+fn vectors_at_the_end_of_a_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = build("gathers", Variant { opt: "2", ..PLAIN }, dir.path()) else { return };
+    let expected = tools::succeed(Command::new(&original).arg("3000"), LIMIT).unwrap();
+    for form in ["ring", "burst"] {
+        let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
+        let known: std::collections::HashSet<(u64, u64)> = {
+            let trace = dir.path().join(format!("full-{form}"));
+            tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &["1"]), LIMIT).unwrap();
+            rows::read(&trace).unwrap().first_thread().iter().filter(|r| r.class != 0).map(|r| (r.ip, r.address)).collect()
+        };
+        for (period, window) in [("997", "50"), ("1001", "100"), ("64", "7")] {
+            let trace = dir.path().join(format!("{form}-{period}"));
+            let options = ["--mode", "ring", "--no-aslr", "--period", period, "--window", window];
+            let got = tools::run(&mut record_command(&options, &trace, &app.path, &["3000"]), LIMIT).unwrap();
+            same_result("gathers", &expected, &got).unwrap();
+            let trace = rows::read(&trace).unwrap();
+            let gathered: Vec<&Row> = trace.first_thread().iter().filter(|r| app.sidecar.sites[r.site as usize].kind == SiteKind::Gather as u8).collect();
+            assert!(trace.manifest.totals.samples > 100 && gathered.len() > 300, "{} samples, {} lanes", trace.manifest.totals.samples, gathered.len());
+            let invented = gathered.iter().filter(|r| !known.contains(&(r.ip, r.address))).count();
+            assert_eq!(invented, 0, "{form}, period {period}: addresses that no run reads");
+        }
     }
 }
 

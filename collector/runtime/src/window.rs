@@ -178,7 +178,12 @@ fn close(ring: Ring, why: Why, now: u64) {
             why = Why::Outside;
         }
     }
-    let slots = end.clamp(control.base, control.guard) - control.base;
+    let mut slots = end.clamp(control.base, control.guard) - control.base;
+    // SAFETY: the window's first slot, in this thread's ring.
+    if slots == 16 && unsafe { (control.base as *const abi::RingSlot).read_volatile() }.id == abi::MARK_REPEAT {
+        // What that is about was not completed.
+        slots = 0;
+    }
     if window.lap != 0 {
         pace::lapped(ring, slots / 16, window.lap, end_ns.saturating_sub(control.begin_ns + window.outside));
         return rest(header, ring);

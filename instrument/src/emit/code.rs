@@ -99,7 +99,7 @@ pub(super) struct Emitter<'a> {
     pub(super) moved: bool,
     /// Per record: where its id is stored, or its first `ptwrite`.
     pub(super) record_at: Vec<super::relax::Pos>,
-    /// The last store of a payload.
+    /// The last store of a payload, or what stands behind it and still belongs to it.
     pub(super) stored_at: super::relax::Pos,
     /// Place, local record number, part.
     pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,

@@ -217,7 +217,8 @@ impl Emitter<'_> {
             Payload::Mask(mask) => {
                 self.by_second(record, cursor, false, &slot, |e, register| e.sink.inserted(|out| asm::kmovw(out, register, mask)))?;
             }
-            Payload::Half(half) => self.halves(half, cursor, at),
+            Payload::Half(VectorHalf { half, .. }) if half % 2 != 0 => {}
+            Payload::Half(half) => return self.halves(record, half, cursor, at),
         }
         match region.records.get(self.record + 1).filter(|next| next.second) {
             Some(next) if next.at == record.at => {}
@@ -235,17 +236,24 @@ impl Emitter<'_> {
 
     /// Stores what is put into a second register, which is borrowed if none is free.
     fn by_second(&mut self, record: &RecordPlan, cursor: Gpr, apart: bool, slot: &Mem, make: impl FnOnce(&mut Self, Gpr)) -> Result<(), EmitError> {
-        let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
-        let (register, borrowed) = probe::second(self.function, record, cursor, scratch, apart)?;
+        let (register, borrowed) = self.second(record, cursor, apart)?;
         if borrowed {
             self.borrow(register, PLACE_ADDRESS);
         }
         make(self, register);
         self.store(slot, register);
         if borrowed {
+            // The record counts as written from here on.
+            self.stored_at = self.sink.buffer.pos();
             self.give_back(register, PLACE_ADDRESS);
         }
         Ok(())
+    }
+
+    /// A register besides the cursor's, and whether it has to be borrowed.
+    fn second(&self, record: &RecordPlan, cursor: Gpr, apart: bool) -> Result<(Gpr, bool), EmitError> {
+        let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
+        probe::second(self.function, record, cursor, scratch, apart)
     }
 
     fn store(&mut self, slot: &Mem, register: Gpr) {
@@ -253,21 +261,26 @@ impl Emitter<'_> {
         self.sink.inserted(|out| asm::store64(out, slot, register));
     }
 
-    /// Of sixteen bytes of a vector register, the upper eight go to the slot behind the one of the lower eight. There is no store of eight upper bytes, so
-    /// all are stored twice, and what is too much is written over: by the second store, and by the ids. Both are stored for the lower half; the slot that is not committed then keeps its
-    /// content if a handler comes between the ids.
-    fn halves(&mut self, half: VectorHalf, cursor: Gpr, at: i32) {
-        if half.half % 2 != 0 {
-            return;
+    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
+    /// written by itself, and the first is complete before the second begins.
+    fn halves(&mut self, record: &RecordPlan, half: VectorHalf, cursor: Gpr, at: i32) -> Result<(), EmitError> {
+        let (register, borrowed) = self.second(record, cursor, false)?;
+        if borrowed {
+            self.borrow(register, PLACE_ADDRESS);
         }
-        for place in [at + 8, at] {
-            let place = Mem::base(cursor, place);
-            let VectorHalf { vector, bytes, half } = half;
-            self.sink.inserted(|out| match half / 2 {
-                0 => asm::store_vector(out, &place, vector, 16),
-                part => asm::store_part(out, &place, vector, bytes, part),
-            });
+        let VectorHalf { vector, bytes, half } = half;
+        let place = Mem::base(cursor, at);
+        self.sink.inserted(|out| match half / 2 {
+            0 => asm::store_vector(out, &place, vector, 16),
+            part => asm::store_part(out, &place, vector, bytes, part),
+        });
+        self.sink.inserted(|out| asm::load64(out, register, &Mem::base(cursor, at + 8)));
+        self.store_id(false, false, cursor, at);
+        self.sink.inserted(|out| asm::store64(out, &Mem::base(cursor, at + SLOT_BYTES as i32), register));
+        if borrowed {
+            self.give_back(register, PLACE_ADDRESS);
         }
+        Ok(())
     }
 
     /// Stores the id of the record at hand, or of it and the one before it if it is the second in its slot. `here`: that one was written here, too.

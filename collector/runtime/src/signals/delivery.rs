@@ -26,8 +26,8 @@ pub(super) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; abi::SPILL_SLOTS],
-    /// What stood in the slots that the interrupted probe may have begun to write; see [`begun`].
-    begun: Begun,
+    /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
+    begun: RingSlot,
 }
 
 /// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
@@ -86,7 +86,7 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     before.copy_from_slice(&c.registers[..REGISTERS]);
     let mut spill = [0u64; abi::SPILL_SLOTS];
     let mut shown = before;
-    let mut begun = [RingSlot::default(); MOST_BEGUN];
+    let mut begun = RingSlot::default();
     if let Some((ring, place)) = &interrupted {
         let control = if recording { ring.control() } else { ring.spare() };
         spill = control.spill;
@@ -175,7 +175,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         append(ring, REPEAT);
     }
     if recording() {
-        go_on_with(ring, begun);
+        go_on_with(ring, *begun);
     }
     // If recording has ended, perhaps just now, the region goes on in the spare ring.
     let control = if recording() { ring.control() } else { ring.spare() };
@@ -203,34 +203,20 @@ pub(super) fn commit_half(control: &mut crate::shared::Control, place: &modules:
     control.cursor += 16;
 }
 
-/// Slots that a probe may have begun to write and not committed: those of sixteen bytes of a vector.
-const MOST_BEGUN: usize = 2;
-type Begun = [RingSlot; MOST_BEGUN];
-
 /// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
-fn begun(control: &crate::shared::Control) -> Begun {
-    core::array::from_fn(|n| {
-        let at = control.cursor + 16 * n as u64;
-        if at >= control.guard {
-            return RingSlot::default();
-        }
-        // SAFETY: below the guard, in this thread's ring.
-        unsafe { (at as *const RingSlot).read_volatile() }
-    })
+fn begun(control: &crate::shared::Control) -> RingSlot {
+    if control.cursor >= control.guard {
+        return RingSlot::default();
+    }
+    // SAFETY: below the guard, in this thread's ring.
+    unsafe { (control.cursor as *const RingSlot).read_volatile() }
 }
 
-/// Puts what [`begun`] gave where the interrupted record's slots are now.
-fn go_on_with(ring: Ring, begun: &Begun) {
-    if !make_room(ring) {
-        return;
-    }
-    let control = ring.control();
-    for (n, slot) in begun.iter().enumerate() {
-        let at = control.cursor + 16 * n as u64;
-        if at < control.guard {
-            // SAFETY: below the guard, in this thread's ring.
-            unsafe { (at as *mut RingSlot).write(*slot) };
-        }
+/// Puts what [`begun`] gave where the interrupted record's slot is now.
+fn go_on_with(ring: Ring, begun: RingSlot) {
+    if make_room(ring) {
+        // SAFETY: below the guard, in this thread's ring.
+        unsafe { (ring.control().cursor as *mut RingSlot).write(begun) };
     }
 }
 
@@ -239,16 +225,16 @@ fn go_on_with(ring: Ring, begun: &Begun) {
 fn avoid_patch(context: &mut Context) {
     let Some(ring) = thread::current() else { return };
     let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else { return };
+    if state.flags & abi::STATE_HALF != 0 && sys::gs() == ring.address {
+        append(ring, REPEAT);
+    }
+    // Recording may have ended just now.
     let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
     for [register, slot] in state.saved {
         if register != abi::NO_REG {
             control.spill[slot as usize % abi::SPILL_SLOTS] = *context.register(register);
         }
     }
-    if state.flags & abi::STATE_HALF != 0 && sys::gs() == ring.address {
-        append(ring, REPEAT);
-    }
-    let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
     let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
     control.cursor = base;
     if state.base_reg != abi::NO_REG {

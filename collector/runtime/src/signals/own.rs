@@ -99,7 +99,6 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
         return false;
     }
-    end_before(ring, context);
     if guard::turn(header, ring) {
         let start = ring.control().base;
         go_on(ring.control(), start, context)
@@ -110,27 +109,12 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     }
 }
 
-/// A store of sixteen bytes may begin in the ring's last slot and reach into the guard page: then that slot is not written, and what is handed on ends before it.
-fn end_before(ring: Ring, context: &mut Context) {
-    let Some(store) = store_at(context) else { return };
-    let control = ring.control();
-    let slot = context.register(store.base).wrapping_add(16 * u64::from(store.slot));
-    if slot >= control.base && slot < control.guard {
-        control.guard = slot;
-    }
-}
-
-/// The store that has failed.
-fn store_at(context: &Context) -> Option<crate::code::Store> {
+/// Lets the interrupted store write its slot at `start`: moves the region's base there.
+pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
     let mut code = [0u8; 16];
     // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
     unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
-    crate::code::decode_store(&code)
-}
-
-/// Lets the interrupted store write its slot at `start`: moves the region's base there.
-pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
-    let Some(store) = store_at(context) else { return false };
+    let Some(store) = crate::code::decode_store(&code) else { return false };
     let base = start.wrapping_sub(16 * u64::from(store.slot));
     control.cursor = base;
     *context.register(store.base) = base;
