@@ -75,6 +75,9 @@ int main() {
         void *result = 0;
         pthread_create(&thread, 0, cancelled, 0);
         sem_wait(&ready);
+        /* On a busy machine the thread may not have come to its loop yet. */
+        for (uint64_t before = passes; passes == before;)
+            usleep(100);
         usleep(2000);
         pthread_cancel(thread);
         pthread_join(thread, &result);
