@@ -1,10 +1,14 @@
 //! From slots of a ring to records: a slot that two records share becomes two slots.
 //!
 //! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`](crate::abi::ID_PAIR)). It stands in the way of all that `full` records, so it has no
-//! branch on the data. From here on nobody knows that records share slots, but for positions and counts, which are of slots that probes wrote
+//! branch on the data but for markers. From here on nobody knows that records share slots, but for positions and counts, which are of slots that probes wrote
 //! ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 
 use crate::abi::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
+use std::hint::select_unpredictable;
+
+/// Slots that are looked at together for markers, which are rare.
+const TOGETHER: usize = 8;
 
 /// Appends the records of these slots to `out`.
 ///
@@ -12,20 +16,73 @@ use crate::abi::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
     out.reserve(2 * ring.len());
     let start = out.len();
-    let room = &mut out.spare_capacity_mut()[..2 * ring.len()];
+    let room = out.spare_capacity_mut().as_mut_ptr().cast::<Slot>();
     let mut count = 0;
-    for slot in ring {
-        let (pair, marker) = (slot.is_pair(), slot.id >= MARK_FIRST);
-        let id = if marker { slot.id } else { slot.id & !ID_PAIR };
-        let aux = if marker { slot.aux } else { 0 };
-        // The second is written over by what follows if there is none.
-        room[count].write(Slot { payload: slot.first(), id, aux });
-        room[count + 1].write(Slot { payload: slot.second(), id: id.wrapping_add(1), aux: 0 });
-        count += 1 + usize::from(pair);
+    let (pieces, rest) = ring.as_chunks::<TOGETHER>();
+    for piece in pieces {
+        let marked = piece.iter().fold(false, |any, slot| any | (slot.id >= MARK_FIRST));
+        for slot in piece {
+            // SAFETY: there is room for two records of each slot, and `count` is at most twice the slots before this one.
+            count += unsafe { if marked { records(slot, room.add(count)) } else { records_unmarked(slot, room.add(count)) } };
+        }
     }
-    // SAFETY: `count` slots were written, one after the other; there is room for two a slot.
+    for slot in rest {
+        // SAFETY: as above.
+        count += unsafe { records(slot, room.add(count)) };
+    }
+    // SAFETY: `count` slots were written, one after the other.
     unsafe { out.set_len(start + count) };
 }
+
+/// Writes the records of a slot, of any kind; how many they are.
+///
+/// # Safety
+///
+/// There is room for two.
+#[inline(always)]
+unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
+    // SAFETY: asked for.
+    unsafe {
+        if slot.id >= MARK_FIRST {
+            to.write(Slot { payload: slot.payload, id: slot.id, aux: slot.aux });
+            1
+        } else {
+            records_unmarked(slot, to)
+        }
+    }
+}
+
+/// [`records`] of a slot that is no marker: the second is written in any case, since nobody can foresee whether there is one.
+///
+/// # Safety
+///
+/// There is room for two.
+#[inline(always)]
+unsafe fn records_unmarked(slot: &RingSlot, to: *mut Slot) -> usize {
+    let pair = slot.id & ID_PAIR != 0;
+    let id = slot.id & !ID_PAIR;
+    let first = select_unpredictable(pair, slot.short(), slot.payload);
+    // SAFETY: asked for.
+    unsafe {
+        write(to, first, id);
+        write(to.add(1), slot.second(), id.wrapping_add(1));
+    }
+    1 + usize::from(pair)
+}
+
+/// A slot without `aux`, as two words: stores of four bytes cost as much as those of eight.
+///
+/// # Safety
+///
+/// As for [`std::ptr::write`].
+#[inline(always)]
+unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
+    // SAFETY: a slot is sixteen bytes in the order payload, id, aux, any of which are a value of it.
+    unsafe { to.cast::<[u64; 2]>().write_unaligned([payload, id.into()]) };
+}
+
+// As `write` has them.
+const _: () = assert!(size_of::<Slot>() == 16 && std::mem::offset_of!(Slot, id) == 8 && cfg!(target_endian = "little"));
 
 #[cfg(test)]
 mod tests {
