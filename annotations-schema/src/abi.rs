@@ -190,7 +190,7 @@ pub struct ModuleNote {
     pub version: u32,
     /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
     pub flavour: u32,
-    /// First record id of this module. Modules take disjoint ranges of the 32-bit id space, chosen by
+    /// First record id of this module. Modules take disjoint ranges below [`ID_LIMIT`], chosen by
     /// the file's hash (or in a row for files instrumented together).
     pub id_first: u32,
     /// Number of record ids.

@@ -4,7 +4,7 @@
 //! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a loop repeat and its
 //! payloads advance by strides, and a slot that is predicted in both costs no byte of its own.
 //!
-//! Guarantees: lossless for any slots (raw slots of gathers included, no table of record shapes is
+//! Guarantees: lossless for any slots (raw slots included, no table of record shapes is
 //! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
 //! detected and never decoded as data; reading panics on no bytes.
 //!

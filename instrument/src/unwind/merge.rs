@@ -13,7 +13,7 @@ use super::cfi;
 use std::ops::Range;
 
 /// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through twenty frames of short functions took 2.2 times as long in
-/// `ring` as in the original (1.1 times with [`MOST_BYTES_PT`]), and files grow by 2 % less.
+/// `ring` as in the original (1.1 times with 32), and files grow by 2 % less.
 pub const MOST_BYTES_SOFT: usize = 128;
 /// The same for the PT flavour, which has room and costs little in everything else.
 pub const MOST_BYTES_PT: usize = 64;
