@@ -65,12 +65,12 @@
 //! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
 
 use crate::abi::Slot;
-use encode::Encoder;
 pub use read::{Segment, SpillFile, SpillReader};
 use read::u32_at;
-use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, Read, Write};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+pub use write::{EncodedSegment, SpillWriter};
 
 /// Version of the format.
 pub const SPILL_VERSION: u32 = 3;
@@ -330,112 +330,6 @@ impl Predictor {
 /// Stored length in bytes by payload code.
 const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 
-/// Writes one thread's spill file. Each segment reaches the kernel before `write` returns.
-pub struct SpillWriter {
-    file: File,
-    path: PathBuf,
-    encoder: Encoder,
-    /// Bytes of whole segments (and the file header).
-    good: u64,
-}
-
-impl SpillWriter {
-    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by the
-    /// system) gets a new name; nothing is overwritten. Mode 0600.
-    pub fn create(dir: &Path, key: ThreadKey) -> std::io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut n = 0;
-        let (mut file, path) = loop {
-            let path = dir.join(format!("{}-{}-{n}.{SPILL_EXTENSION}", key.process, key.thread));
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-                Ok(file) => break (file, path),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => n += 1,
-                Err(e) => return Err(e),
-            }
-        };
-        let mut header = Vec::with_capacity(FILE_HEADER);
-        header.extend_from_slice(FILE_MAGIC);
-        for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
-            header.extend_from_slice(&word.to_le_bytes());
-        }
-        file.write_all(&header)?;
-        Ok(SpillWriter { file, path, encoder: Encoder::default(), good: FILE_HEADER as u64 })
-    }
-
-    /// Appends a segment; returns its size in bytes. `header.slots` is ignored: the slots count. After an
-    /// error the file is cut back to its last whole segment and may be written to again.
-    pub fn write(&mut self, header: &SegmentHeader, slots: &[Slot]) -> std::io::Result<u64> {
-        if slots.len() > MAX_SEGMENT_SLOTS {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "too many slots for one spill segment"));
-        }
-        let bits = self.encoder.encode(slots);
-        let streams = self.encoder.streams();
-        let mut bytes = [0u8; SEGMENT_HEADER];
-        bytes[..4].copy_from_slice(SEGMENT_MAGIC);
-        bytes[4] = u8::from(header.kind == SegmentKind::Window);
-        bytes[5] = header.cause;
-        bytes[6] = bits;
-        let [control, ids, data, aux] = streams.map(<[u8]>::len);
-        for (at, length) in [(8, slots.len()), (12, control), (16, data), (20, aux), (64, ids), (68, header.ring_slots as usize)] {
-            // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
-            bytes[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
-        }
-        for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
-            bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
-        let mut check = Check::new();
-        check.part(&bytes);
-        streams.iter().for_each(|stream| check.part(stream));
-        bytes[48..56].copy_from_slice(&check.value().to_le_bytes());
-        let length = (SEGMENT_HEADER + streams.iter().map(|s| s.len()).sum::<usize>()) as u64;
-        match write_all(&mut self.file, [&bytes[..], streams[0], streams[1], streams[2], streams[3]]) {
-            Ok(()) => {
-                self.good += length;
-                Ok(length)
-            }
-            Err(error) => {
-                use std::io::{Seek, SeekFrom};
-                // If even this fails, the reader still finds the torn tail by itself.
-                let _ = self.file.set_len(self.good);
-                let _ = self.file.seek(SeekFrom::Start(self.good));
-                Err(error)
-            }
-        }
-    }
-
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Bytes written so far, headers included.
-    pub fn bytes(&self) -> u64 {
-        self.good
-    }
-
-    /// Closes the file; returns its size in bytes.
-    pub fn finish(self) -> std::io::Result<u64> {
-        Ok(self.good)
-    }
-}
-
-/// `write_all` for several buffers in one system call where possible.
-fn write_all(file: &mut File, buffers: [&[u8]; 5]) -> std::io::Result<()> {
-    let mut slices = buffers.map(IoSlice::new);
-    let mut rest = &mut slices[..];
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        match file.write_vectored(rest) {
-            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-            Ok(n) => IoSlice::advance_slices(&mut rest, n),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
 /// The spill files in a folder with their threads, sorted by process, thread and age. A folder that does
 /// not exist has none.
 pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
@@ -470,3 +364,4 @@ mod encode;
 mod read;
 #[cfg(test)]
 mod tests;
+mod write;

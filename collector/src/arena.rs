@@ -437,15 +437,13 @@ impl<'a> ThreadSlot<'a> {
         unsafe { (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile() }
     }
 
-    /// Copies the records in slots of the chunk in a place into `out`, which is cleared first. Returns false, and copies nothing, if there are no such
-    /// slots.
+    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and gives nothing, if there are no such slots.
     #[must_use]
-    pub fn copy_chunk(self, place: usize, offset: u64, slots: u64, out: &mut Vec<Slot>) -> bool {
-        out.clear();
+    pub fn read_chunk(self, place: usize, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
         let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
         let fits = place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
         if fits {
-            self.append(chunk_offset(place, ring_bytes, chunk_bytes) + offset, slots, out);
+            self.read(chunk_offset(place, ring_bytes, chunk_bytes) + offset, slots, to);
         }
         fits
     }
@@ -478,37 +476,38 @@ impl<'a> ThreadSlot<'a> {
         part.step_by(LINE as usize).map(move |at| self.start.wrapping_add((start + at) as usize + SLOT_ID).cast())
     }
 
-    /// Copies the records in the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
-    /// into `out`, which is cleared first. Returns false if the ring is too small for that.
+    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
+    /// to `to`, in portions. Returns false, and gives nothing, if the ring is too small for that.
     #[must_use]
-    pub fn copy_ring(self, end: u64, slots: u64, out: &mut Vec<Slot>) -> bool {
-        out.clear();
+    pub fn read_ring(self, end: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
         let ring = self.arena.settings.ring_bytes;
         if slots > ring / SLOT || slots > end / SLOT || !end.is_multiple_of(SLOT) {
             return false;
         }
         let begin = (end - slots * SLOT) % ring;
         let first = slots.min((ring - begin) / SLOT);
-        self.append(RING_OFFSET + begin, first, out);
-        self.append(RING_OFFSET, slots - first, out);
+        self.read(RING_OFFSET + begin, first, to);
+        self.read(RING_OFFSET, slots - first, to);
         true
     }
 
-    /// Appends the records in slots at an offset inside this thread slot.
-    fn append(self, offset: u64, slots: u64, out: &mut Vec<Slot>) {
-        /// Slots that are copied at a time, to where nobody else writes: four kilobytes stay in the nearest cache.
+    /// Gives the records in slots at an offset inside this thread slot.
+    fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
+        /// Slots that are copied at a time, to where nobody else writes: they and their records stay in the nearest cache.
         const PIECE: usize = 256;
         assert!(offset + slots * SLOT <= self.arena.settings.stride(), "copy out of a thread slot");
         let mut from = self.start.wrapping_add(offset as usize);
         let mut piece = [RingSlot::default(); PIECE];
+        let mut records = Vec::new();
         let mut left = slots as usize;
-        out.reserve(left);
         while left > 0 {
             let count = left.min(PIECE);
             // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are copied, so alignment does not matter; another process may
             // change them meanwhile, and any bytes are a valid RingSlot.
             unsafe { std::ptr::copy_nonoverlapping(from, piece.as_mut_ptr().cast::<u8>(), count * size_of::<RingSlot>()) };
-            unpack(&piece[..count], out);
+            records.clear();
+            unpack(&piece[..count], &mut records);
+            to(&records);
             from = from.wrapping_add(count * size_of::<RingSlot>());
             left -= count;
         }
@@ -573,18 +572,23 @@ mod tests {
     fn copies_outside_a_chunk_or_ring_are_refused() {
         let arena = Arena::new(Settings::ring(1000, 300).unwrap()).unwrap();
         let Settings { chunk_bytes, ring_bytes, .. } = *arena.settings();
-        let mut out = Vec::new();
         let slot = arena.slot(MAX_THREADS - 1);
-        assert!(slot.copy_chunk(CHUNKS - 1, 0, chunk_bytes / SLOT, &mut out));
-        assert_eq!(out.len() as u64, chunk_bytes / SLOT);
-        assert!(!slot.copy_chunk(0, 1, chunk_bytes / SLOT, &mut out));
-        assert!(!slot.copy_chunk(0, u64::MAX, 1, &mut out));
-        assert!(!slot.copy_chunk(0, 0, u64::MAX, &mut out));
-        assert!(!slot.copy_ring(u64::MAX, 1, &mut out));
-        assert!(!slot.copy_ring(ring_bytes * 2, ring_bytes / SLOT + 1, &mut out));
-        assert!(!slot.copy_ring(16, 2, &mut out));
-        assert!(slot.copy_ring(ring_bytes * 2 + 16, 3, &mut out));
-        assert_eq!(out.len(), 3);
+        let chunk = |place, offset, slots| {
+            let mut out = Vec::new();
+            slot.read_chunk(place, offset, slots, &mut |records| out.extend_from_slice(records)).then_some(out.len() as u64)
+        };
+        assert_eq!(chunk(CHUNKS - 1, 0, chunk_bytes / SLOT), Some(chunk_bytes / SLOT));
+        assert_eq!(chunk(0, 1, chunk_bytes / SLOT), None);
+        assert_eq!(chunk(0, u64::MAX, 1), None);
+        assert_eq!(chunk(0, 0, u64::MAX), None);
+        let ring = |end, slots| {
+            let mut out = Vec::new();
+            slot.read_ring(end, slots, &mut |records| out.extend_from_slice(records)).then_some(out.len() as u64)
+        };
+        assert_eq!(ring(u64::MAX, 1), None);
+        assert_eq!(ring(ring_bytes * 2, ring_bytes / SLOT + 1), None);
+        assert_eq!(ring(16, 2), None);
+        assert_eq!(ring(ring_bytes * 2 + 16, 3), Some(3));
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Takes what traced threads publish and writes it to the spill folder; closes the books of threads that died.
 //!
-//! What makes this hard: in `full` the program waits for us, so a chunk is copied out and its place given
-//! back before it is encoded; order must hold within a thread, so one worker at a time handles a thread
-//! slot (its mutex); a thread may die at any instruction (`kill -9`), so what it left unpublished is
+//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of one thread at a time, right out of the memory that both share,
+//! and order must hold nevertheless ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
 //! found from its last numbers; and any of these numbers may be nonsense.
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is written
@@ -12,15 +11,16 @@
 use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
 use crate::shared::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
-use mgz_annotations_schema::abi::Slot;
-use mgz_annotations_schema::spill::{Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
+use mgz_annotations_schema::spill::{EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+mod queue;
 mod rest;
+use queue::{Intake, Outlet, Queue, Ticket};
 use rest::Rest;
 
 /// How often a ring that is still being written is read again.
@@ -63,15 +63,13 @@ impl Stream {
     }
 }
 
-/// The recorder's knowledge of one thread slot.
-#[derive(Default)]
-struct Queue {
+/// A chunk that is the caller's to read.
+struct Claim<'a> {
+    ticket: Ticket<'a>,
+    /// Number of chunks drained with it.
     drained: u64,
-    stream: Option<Stream>,
-    /// The thread that was found dead when this slot was looked at last, with its position.
-    suspect: Option<(u32, u32, u64, u64)>,
-    /// Closed for good although its owner may live.
-    abandoned: bool,
+    /// What its owner says of it, if it can be true.
+    info: Option<ChunkInfo>,
 }
 
 /// Counts that end up in the manifest.
@@ -114,7 +112,7 @@ pub struct Drainer<'a> {
     arena: &'a Arena,
     dir: PathBuf,
     max_bytes: Option<u64>,
-    queues: Vec<Mutex<Queue>>,
+    queues: Vec<Queue>,
     books: Mutex<Books>,
     bytes: AtomicU64,
     kept: AtomicU64,
@@ -139,7 +137,7 @@ impl<'a> Drainer<'a> {
             arena,
             dir: dir.to_owned(),
             max_bytes,
-            queues: (0..MAX_THREADS).map(|_| Mutex::default()).collect(),
+            queues: (0..MAX_THREADS).map(|_| Queue::default()).collect(),
             books: Mutex::default(),
             bytes: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -161,60 +159,65 @@ impl<'a> Drainer<'a> {
         *lock(&self.books).dropped.entry(what).or_default() += by;
     }
 
-    /// Numbers of the thread slots that have something to drain.
-    pub fn ready(&self, out: &mut Vec<usize>) {
+    /// Numbers of the thread slots that have something to drain. Returns how many chunks that is in all.
+    pub fn ready(&self, out: &mut Vec<usize>) -> u64 {
         out.clear();
-        out.extend((0..self.arena.slots_tried()).filter(|&i| {
-            let slot = self.arena.slot(i);
-            // A queue that is locked is being drained.
-            slot.published() != 0 && self.queues[i].try_lock().is_ok_and(|q| q.drained != slot.published())
-        }));
-    }
-
-    /// Empties one queue unless another worker does so already. Returns the number of chunks taken.
-    pub fn drain(&self, index: usize, buffer: &mut Vec<Slot>) -> u64 {
-        match self.queues[index].try_lock() {
-            Ok(mut queue) => self.empty(index, &mut queue, buffer),
-            Err(_) => 0,
+        let mut chunks = 0;
+        for index in 0..self.arena.slots_tried() {
+            let waiting = self.arena.slot(index).published().wrapping_sub(self.queues[index].claimed.load(Ordering::Relaxed));
+            if waiting != 0 {
+                out.push(index);
+                // Whatever a damaged thread slot says, there is little to do.
+                chunks += waiting.min(self.arena.settings().places as u64);
+            }
         }
+        chunks
     }
 
-    fn empty(&self, index: usize, queue: &mut Queue, buffer: &mut Vec<Slot>) -> u64 {
+    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded.
+    pub fn drain(&self, index: usize, segment: &mut EncodedSegment) -> bool {
+        let claim = self.claim(index, &mut lock(&self.queues[index].intake));
+        claim.map(|claim| self.take(index, claim, segment)).is_some()
+    }
+
+    /// Claims a queue's next chunk.
+    fn claim(&self, index: usize, intake: &mut Intake) -> Option<Claim<'_>> {
+        let (slot, queue) = (self.arena.slot(index), &self.queues[index]);
+        let claimed = queue.claimed.load(Ordering::Relaxed);
+        let published = slot.published();
+        let (drained, info) = match published.wrapping_sub(claimed) {
+            0 => return None,
+            waiting if waiting > self.arena.settings().places as u64 => (published, None),
+            _ => (claimed.wrapping_add(1), Some(slot.chunk(claimed)).filter(rest::plausible)),
+        };
+        queue.claimed.store(drained, Ordering::Relaxed);
+        Some(Claim { ticket: queue.ticket(intake), drained, info })
+    }
+
+    /// Reads a chunk, gives its place back and writes its records.
+    fn take(&self, index: usize, claim: Claim<'_>, segment: &mut EncodedSegment) {
         let slot = self.arena.slot(index);
-        let mut taken = 0;
-        // At most what fits into the queue, so that a fast thread does not keep a worker for itself.
-        let places = self.arena.settings().places as u64;
-        while taken < places {
-            let published = slot.published();
-            let pending = published.wrapping_sub(queue.drained);
-            if pending == 0 {
-                break;
-            }
-            if pending > places {
-                self.count("damaged_chunks", 1);
-                queue.drained = published;
-                slot.set_drained(published);
-                break;
-            }
-            let info = slot.chunk(queue.drained);
-            let good = rest::plausible(&info) && slot.copy_chunk(info.place as usize, info.offset.into(), info.slots.into(), buffer);
-            if good && !self.is_ring() {
-                slot.clear(info.place as usize, info.offset.into());
-            }
-            queue.drained = queue.drained.wrapping_add(1);
-            slot.set_drained(queue.drained);
-            taken += 1;
-            if good { self.keep(queue, &info, buffer) } else { self.count("damaged_chunks", 1) }
+        let info = claim.info.filter(|info| {
+            segment.begin(info.slots as usize);
+            slot.read_chunk(info.place as usize, info.offset.into(), info.slots.into(), &mut |records| segment.push(records))
+        });
+        if let Some(info) = info.filter(|_| !self.is_ring()) {
+            slot.clear(info.place as usize, info.offset.into());
         }
-        taken
+        let mut outlet = claim.ticket.outlet();
+        slot.set_drained(claim.drained);
+        match info {
+            Some(info) => self.keep(&mut outlet, &info, segment),
+            None => self.count("damaged_chunks", 1),
+        }
     }
 
-    /// Writes the records of a chunk to its thread's spill file. All counts are of slots.
-    fn keep(&self, queue: &mut Queue, info: &ChunkInfo, slots: &[Slot]) {
-        if queue.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
-            self.finish(queue);
+    /// Writes the records of a chunk, which are in a segment that was begun, to its thread's spill file. All counts are of slots.
+    fn keep(&self, outlet: &mut Outlet, info: &ChunkInfo, segment: &mut EncodedSegment) {
+        if outlet.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
+            self.finish(outlet);
         }
-        let stream = queue.stream.get_or_insert_with(|| Stream {
+        let stream = outlet.stream.get_or_insert_with(|| Stream {
             key: key(info),
             writer: None,
             executed: 0,
@@ -228,7 +231,7 @@ impl<'a> Drainer<'a> {
         stream.executed = stream.executed.max(info.executed).max(end);
         stream.next = end;
         stream.last_cause = info.cause as u8;
-        if slots.is_empty() {
+        if info.slots == 0 {
             return;
         }
         if self.full.load(Ordering::Relaxed) {
@@ -236,21 +239,21 @@ impl<'a> Drainer<'a> {
             self.count("no_space", info.slots.into());
             return;
         }
+        let windows = self.arena.settings().windows();
         let header = SegmentHeader {
-            kind: if self.arena.settings().windows() { SegmentKind::Window } else { SegmentKind::Full },
+            kind: if windows { SegmentKind::Window } else { SegmentKind::Full },
             first_slot: info.first_slot,
             begin_ns: info.begin_ns.min(info.end_ns),
             end_ns: info.end_ns,
             cause: info.cause as u8,
-            slots: slots.len() as u32,
+            slots: 0,
             ring_slots: info.slots,
             pace: Pace::from_word(info.pace),
         };
-        match self.write(stream, &header, slots) {
+        match segment.finish(&header).and_then(|_| self.write(stream, &header, segment)) {
             Ok(()) => {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
                 let ended = matches!(header.cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
-                let windows = self.arena.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
                 if header.cause != cause::WHOLE && (windows || !ended && header.cause != cause::RECORDER_STOPPED) {
                     *lock(&self.books).truncated.entry(cause::name(header.cause)).or_default() += 1;
@@ -267,7 +270,7 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    fn write(&self, stream: &mut Stream, header: &SegmentHeader, slots: &[Slot]) -> std::io::Result<()> {
+    fn write(&self, stream: &mut Stream, header: &SegmentHeader, segment: &EncodedSegment) -> std::io::Result<()> {
         let mut bytes = 0;
         let writer = match &mut stream.writer {
             Some(writer) => writer,
@@ -277,7 +280,7 @@ impl<'a> Drainer<'a> {
                 none.insert(writer)
             }
         };
-        bytes += writer.write(header, slots)?;
+        bytes += writer.append(segment)?;
         stream.kept += header.written();
         stream.segments += 1;
         *lock(&self.last_write) = Some(Instant::now());
@@ -300,8 +303,8 @@ impl<'a> Drainer<'a> {
     }
 
     /// Ends a queue's stream and enters it in the books.
-    fn finish(&self, queue: &mut Queue) {
-        let Some(stream) = queue.stream.take() else { return };
+    fn finish(&self, outlet: &mut Outlet) {
+        let Some(stream) = outlet.stream.take() else { return };
         let mut books = lock(&self.books);
         let ThreadKey { process, thread } = stream.key;
         let seen = books.threads.entry(stream.key).or_insert(ThreadSeen { process, thread, ..ThreadSeen::default() });
@@ -314,7 +317,7 @@ impl<'a> Drainer<'a> {
     }
 
     /// Looks at all thread slots and closes those whose owners are dead. Returns how many have living owners.
-    pub fn sweep(&self, known: &KnownProcess, buffer: &mut Vec<Slot>) -> usize {
+    pub fn sweep(&self, known: &KnownProcess, segment: &mut EncodedSegment) -> usize {
         let mut living = 0;
         let mut seen: HashMap<(u32, u32), (usize, u64)> = HashMap::new();
         for index in 0..self.arena.slots_tried() {
@@ -323,20 +326,21 @@ impl<'a> Drainer<'a> {
             if state != LIVE && state != CLOSING {
                 continue;
             }
-            let mut queue = lock(&self.queues[index]);
-            if queue.abandoned {
+            let queue = &self.queues[index];
+            let mut intake = lock(&queue.intake);
+            if intake.abandoned {
                 continue;
             }
             let Snapshot { pid, tid, base, slots_before, begin_ns, .. } = slot.snapshot();
-            let verdict = self.verdict(&queue, known, state, (pid, tid, base, slots_before));
-            queue.suspect = (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
+            let verdict = self.verdict(&intake, known, state, (pid, tid, base, slots_before));
+            intake.suspect = (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
             match verdict {
                 Verdict::Dead(cause) => {
                     // The owner's process may be closing it itself (state CLOSING) and have died over it.
                     if slot.change_state(state, CLOSING) {
-                        self.close(index, &mut queue, cause, buffer);
+                        self.close(index, &mut intake, cause, segment);
                         slot.reset();
-                        queue.drained = 0;
+                        queue.claimed.store(0, Ordering::Relaxed);
                         slot.change_state(CLOSING, FREE);
                     }
                 }
@@ -356,8 +360,8 @@ impl<'a> Drainer<'a> {
                         None => None,
                     };
                     if let Some(older) = older {
-                        drop(queue);
-                        living -= usize::from(self.close_replaced(older, (pid, tid), buffer));
+                        drop(intake);
+                        living -= usize::from(self.close_replaced(older, (pid, tid), segment));
                     }
                 }
             }
@@ -365,7 +369,7 @@ impl<'a> Drainer<'a> {
         living
     }
 
-    fn verdict(&self, queue: &Queue, known: &KnownProcess, state: u32, position: (u32, u32, u64, u64)) -> Verdict {
+    fn verdict(&self, intake: &Intake, known: &KnownProcess, state: u32, position: (u32, u32, u64, u64)) -> Verdict {
         let (pid, tid, ..) = position;
         if let Some(cause) = known.ended.filter(|_| pid == known.pid) {
             return Verdict::Dead(cause);
@@ -376,38 +380,38 @@ impl<'a> Drainer<'a> {
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
             // Its process may be handing the ring to a new thread just now: then the numbers change.
-            Owner::ThreadGone if state == LIVE && queue.suspect == Some(position) => Verdict::Dead(cause::END_OF_THREAD),
+            Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => Verdict::Dead(cause::END_OF_THREAD),
             Owner::ThreadGone => Verdict::Suspect,
         }
     }
 
     /// Closes the ring that a thread had before it executed another program.
-    fn close_replaced(&self, index: usize, owner: (u32, u32), buffer: &mut Vec<Slot>) -> bool {
+    fn close_replaced(&self, index: usize, owner: (u32, u32), segment: &mut EncodedSegment) -> bool {
         let slot = self.arena.slot(index);
-        let mut queue = lock(&self.queues[index]);
+        let mut intake = lock(&self.queues[index].intake);
         let Snapshot { pid, tid, .. } = slot.snapshot();
         if (pid, tid) != owner || !slot.change_state(LIVE, CLOSING) {
             return false;
         }
-        self.close(index, &mut queue, cause::EXEC, buffer);
+        self.close(index, &mut intake, cause::EXEC, segment);
         slot.reset();
-        queue.drained = 0;
+        self.queues[index].claimed.store(0, Ordering::Relaxed);
         slot.change_state(CLOSING, FREE);
         true
     }
 
     /// Takes what the threads have recorded so far, although they go on. Returns how many there were.
-    pub fn abandon(&self, buffer: &mut Vec<Slot>) -> u64 {
+    pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
         for index in 0..self.arena.slots_tried() {
             let slot = self.arena.slot(index);
-            let mut queue = lock(&self.queues[index]);
-            if queue.abandoned || !matches!(slot.state(), LIVE | CLOSING) {
+            let mut intake = lock(&self.queues[index].intake);
+            if intake.abandoned || !matches!(slot.state(), LIVE | CLOSING) {
                 continue;
             }
             slot.change_state(LIVE, CLOSING);
-            self.close(index, &mut queue, cause::RECORDER_STOPPED, buffer);
-            queue.abandoned = true;
+            self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
+            intake.abandoned = true;
             threads += 1;
         }
         // Of windows, each that was cut has been counted.
@@ -418,15 +422,18 @@ impl<'a> Drainer<'a> {
     }
 
     /// Drains the rest of a queue and what its thread has not published, and ends its stream.
-    fn close(&self, index: usize, queue: &mut Queue, cause: u8, buffer: &mut Vec<Slot>) {
+    fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
         let slot = self.arena.slot(index);
         let mut settled = false;
         for _ in 0..ATTEMPTS {
-            while self.empty(index, queue, buffer) > 0 {}
+            while let Some(claim) = self.claim(index, intake) {
+                self.take(index, claim, segment);
+            }
+            let mut outlet = self.queues[index].settled(intake);
             let numbers = slot.snapshot();
             let owner = ThreadKey { process: numbers.pid, thread: numbers.tid };
-            let known = queue.stream.as_ref().filter(|s| s.key == owner).map_or(0, |s| s.executed);
-            settled = self.take_rest(slot, queue, &numbers, known, cause, buffer);
+            let known = outlet.stream.as_ref().filter(|s| s.key == owner).map_or(0, |s| s.executed);
+            settled = self.take_rest(slot, &mut outlet, &numbers, known, cause, segment);
             if settled {
                 break;
             }
@@ -440,11 +447,11 @@ impl<'a> Drainer<'a> {
         {
             slot.clear(place, offset);
         }
-        self.finish(queue);
+        self.finish(&mut self.queues[index].settled(intake));
     }
 
     /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
-    fn take_rest(&self, slot: ThreadSlot<'_>, queue: &mut Queue, numbers: &Snapshot, known: u64, cause: u8, buffer: &mut Vec<Slot>) -> bool {
+    fn take_rest(&self, slot: ThreadSlot<'_>, outlet: &mut Outlet, numbers: &Snapshot, known: u64, cause: u8, segment: &mut EncodedSegment) -> bool {
         // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
         let found = match rest::unpublished(self.arena.settings(), numbers, known) {
             Rest::Chunk { place, offset, slots } => match slots + slot.written_from(place, offset + slots * SLOT) {
@@ -453,19 +460,25 @@ impl<'a> Drainer<'a> {
             },
             found => found,
         };
-        let (copied, slots) = match found {
+        let (read, slots) = match found {
             Rest::Nonsense => (false, 0),
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.
                 if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
-                    self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, 0), &[]);
+                    self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, 0), segment);
                 }
                 return true;
             }
-            Rest::Chunk { place, offset, slots } => (slot.copy_chunk(place, offset, slots, buffer), slots),
-            Rest::Window { end, slots } => (slot.copy_ring(end, slots, buffer), slots),
+            Rest::Chunk { place, offset, slots } => {
+                segment.begin(slots as usize);
+                (slot.read_chunk(place, offset, slots, &mut |records| segment.push(records)), slots)
+            }
+            Rest::Window { end, slots } => {
+                segment.begin(slots as usize);
+                (slot.read_ring(end, slots, &mut |records| segment.push(records)), slots)
+            }
         };
-        if !copied {
+        if !read {
             return false;
         }
         let after = slot.snapshot();
@@ -474,14 +487,14 @@ impl<'a> Drainer<'a> {
         if overwritten || (Snapshot { cursor: numbers.cursor, ..after }) != *numbers {
             return false;
         }
-        self.keep(queue, &rest::describe(self.arena.settings(), numbers, cause, slots), buffer);
+        self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, slots), segment);
         true
     }
 
     /// Ends all streams and gives the counts.
     pub fn tally(self) -> Tally {
         for queue in &self.queues {
-            self.finish(&mut lock(queue));
+            self.finish(&mut queue.settled(&lock(&queue.intake)));
         }
         let books = self.books.into_inner().unwrap_or_else(PoisonError::into_inner);
         let named = |map: BTreeMap<&'static str, u64>| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();

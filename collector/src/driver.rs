@@ -15,8 +15,7 @@ use crate::runtime_image::RuntimeImage;
 use crate::shared::{MAX_MODULES, count};
 use crate::signals::{FileSizesLifted, Signals};
 use crate::trigger::Trigger;
-use mgz_annotations_schema::abi::Slot;
-use mgz_annotations_schema::spill::cause;
+use mgz_annotations_schema::spill::{EncodedSegment, cause};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -325,7 +324,7 @@ fn record(
     let mut subject = begin(&image, &arena, &signals)?;
     let watcher = subject.watcher().map_err(own("watching the process"))?;
     let crew = Crew::default();
-    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), buffer: Vec::new(), until: options.duration.map(|d| began + d) };
+    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), segment: EncodedSegment::default(), until: options.duration.map(|d| began + d) };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
@@ -417,7 +416,7 @@ struct Session<'a> {
     /// Process and thread that were seen last in each thread slot.
     threads: Vec<(u32, u32)>,
     problems: Vec<String>,
-    buffer: Vec<Slot>,
+    segment: EncodedSegment,
     /// When recording is to end, if not with the program.
     until: Option<Instant>,
 }
@@ -446,7 +445,7 @@ impl Session<'_> {
                 // SAFETY: our own child, not yet waited for, so that the id is its own.
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
-            self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.buffer);
+            self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.segment);
             if out_of_time {
                 self.until = None;
                 self.arena.stop();
@@ -466,17 +465,17 @@ impl Session<'_> {
             ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
             ProgramStatus::Signaled(_) => cause::KILLED,
             ProgramStatus::RunsOn => {
-                self.drainer.abandon(&mut self.buffer);
+                self.drainer.abandon(&mut self.segment);
                 return self.report(on_event);
             }
         };
         let known = KnownProcess { pid, ended: Some(cause) };
         let until = Instant::now() + GRACE;
         let mut pause = Duration::from_millis(1);
-        while self.drainer.sweep(&known, &mut self.buffer) > 0 {
+        while self.drainer.sweep(&known, &mut self.segment) > 0 {
             if Instant::now() >= until {
                 self.arena.stop();
-                let threads = self.drainer.abandon(&mut self.buffer);
+                let threads = self.drainer.abandon(&mut self.segment);
                 self.problems.push(format!(
                     "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
                     GRACE.as_millis()
@@ -524,7 +523,7 @@ fn nap(settings: &Settings) -> Duration {
     }
 }
 
-/// The workers: one waits at the doorbell, the others help when several threads have published.
+/// The workers: one waits at the doorbell, the others help when more than one chunk waits.
 #[derive(Default)]
 struct Crew {
     over: AtomicBool,
@@ -537,16 +536,13 @@ impl Crew {
         let nap = nap(arena.settings());
         // Windows of `burst` come one by one, long after each other: who waits for the next one on the processor takes it from the program.
         let spins = helpers && arena.settings().mode != crate::shared::MODE_BURST;
-        let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+        let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
         let mut busy = Instant::now();
         while !self.over.load(Ordering::Acquire) {
             let seen = arena.doorbell();
-            drainer.ready(&mut ready);
-            if helpers && ready.len() > 1 {
-                self.help.notify_all();
-            }
-            let taken: u64 = ready.iter().map(|&index| drainer.drain(index, &mut buffer)).sum();
-            if taken > 0 {
+            let waiting = drainer.ready(&mut ready);
+            self.call(ready.len(), waiting);
+            if ready.iter().filter(|&&index| drainer.drain(index, &mut segment)).count() > 0 {
                 busy = Instant::now();
             } else if spins && busy.elapsed() < SPIN {
                 std::hint::spin_loop();
@@ -557,15 +553,24 @@ impl Crew {
     }
 
     fn help(&self, drainer: &Drainer<'_>) {
-        let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+        let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
         while !self.over.load(Ordering::Acquire) {
-            drainer.ready(&mut ready);
+            let waiting = drainer.ready(&mut ready);
+            self.call(ready.len(), waiting);
             // From the other end, so as to meet the leader in the middle.
-            let taken: u64 = ready.iter().rev().map(|&index| drainer.drain(index, &mut buffer)).sum();
-            if taken == 0 {
+            if ready.iter().rev().filter(|&&index| drainer.drain(index, &mut segment)).count() == 0 {
                 let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = self.help.wait_timeout(sleepers, NAP);
             }
+        }
+    }
+
+    /// Wakes helpers where chunks of so many threads, so many in all, wait. Who comes sees for itself whether that is enough.
+    fn call(&self, threads: usize, chunks: u64) {
+        match (threads, chunks) {
+            (_, 0 | 1) => {}
+            (1, _) => self.help.notify_one(),
+            _ => self.help.notify_all(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! While a program runs in `full`, the recorder does little else than this, so that it decides how much slower the
 //! program gets. There are no branches on the data. What else counts: stores of less than four bytes, or across words, between other
 //! stores cost several cycles each on the machines that were measured. So differences and their lengths are found for some slots
-//! first, in aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some fourteen instructions for a slot in all.
+//! first, in aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some fourteen instructions for a slot in all. Slots come as they are
+//! taken out of a ring, few at a time, so that they never leave the nearest cache.
 
 use super::{BLOCK, DATA_PADDING, Entry, GROUP, IDS_LENGTH, LENGTH, MAX_SLOT_BYTES, Predictor};
 use crate::abi::Slot;
@@ -31,12 +32,23 @@ const SIZES: [u16; 65] = {
 #[derive(Default)]
 pub(super) struct Encoder {
     predictor: Predictor,
-    /// Room for the streams; `used` says how much of it they take.
-    control: Vec<u8>,
-    ids: Vec<u8>,
-    data: Vec<u8>,
+    /// Log2 of the number of the predictor's entries.
+    bits: u8,
+    /// Room for the streams of control, ids and data; `used` says how much of it they take.
+    room: [Vec<u8>; 3],
     used: [usize; 3],
     aux: Vec<u8>,
+    /// Slots that are encoded.
+    done: usize,
+    /// What the first `done` slots leave behind: the last one's entry and id.
+    last: (usize, u32),
+    /// The bitmap of the block that has begun, and where it stands in the control stream.
+    bitmap: u64,
+    bitmap_at: usize,
+    /// Number of the last slot with `aux`, which distances are counted from.
+    aux_from: usize,
+    /// Slots that wait for more, fewer than a piece.
+    waiting: Vec<Slot>,
     #[cfg(target_arch = "x86_64")]
     scratch: Box<avx2::Scratch>,
 }
@@ -125,79 +137,119 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
     unsafe { ends.put_word(word) }
 }
 
+/// Slots that are encoded together. A block consists of whole pieces.
+const PIECE: usize = 128;
+
 impl Encoder {
-    /// Encodes a segment's slots; returns `bits`.
-    pub(super) fn encode(&mut self, slots: &[Slot]) -> u8 {
+    /// Begins a segment of about so many slots.
+    pub(super) fn begin(&mut self, expected: usize) {
+        // A small table is quicker to clear, a large one predicts more of a large program.
+        self.bits = (expected.max(1).ilog2() as u8).saturating_sub(2).clamp(6, 13);
+        self.predictor.clear(self.bits);
+        self.aux.clear();
+        self.waiting.clear();
+        (self.used, self.done, self.last, self.aux_from) = ([0; 3], 0, (0, 0), 0);
+    }
+
+    /// Goes on with these slots.
+    pub(super) fn push(&mut self, slots: &[Slot]) {
         #[cfg(target_arch = "x86_64")]
         let quick = avx2::is_there();
         #[cfg(not(target_arch = "x86_64"))]
         let quick = false;
-        self.encode_with(slots, quick)
+        self.push_with(slots, quick);
     }
 
     /// The same with and without wide registers.
-    pub(super) fn encode_with(&mut self, slots: &[Slot], quick: bool) -> u8 {
-        // A small table is quicker to clear, a large one predicts more of a large program.
-        let bits = (slots.len().max(1).ilog2() as u8).saturating_sub(2).clamp(6, 13);
-        self.predictor.clear(bits);
-        self.aux.clear();
-        for (stream, bytes) in [
-            (&mut self.control, slots.len().div_ceil(BLOCK) * (8 + BLOCK / GROUP * 8)),
-            (&mut self.ids, slots.len() * IDS_LENGTH),
-            (&mut self.data, slots.len() * MAX_SLOT_BYTES + DATA_PADDING),
-        ] {
-            if stream.len() < bytes + SLACK {
-                // Zero pages that are never written take no memory.
-                *stream = vec![0; bytes + SLACK];
+    pub(super) fn push_with(&mut self, mut slots: &[Slot], quick: bool) {
+        if !self.waiting.is_empty() {
+            let (some, rest) = slots.split_at(slots.len().min(PIECE - self.waiting.len()));
+            self.waiting.extend_from_slice(some);
+            slots = rest;
+            if self.waiting.len() < PIECE {
+                return;
             }
+            let piece = std::mem::take(&mut self.waiting);
+            self.encode(&piece, quick);
+            self.waiting = piece;
+            self.waiting.clear();
         }
-        let starts = [self.control.as_mut_ptr(), self.ids.as_mut_ptr(), self.data.as_mut_ptr()];
-        let mut ends = Ends { control: starts[0], ids: starts[1], data: starts[2], previous: 0, id: 0, any_aux: 0 };
-        for block in slots.chunks(BLOCK) {
-            let bitmap_at = ends.control;
-            // SAFETY: the control stream has room for a bitmap and 64 words a block.
-            ends.control = unsafe { ends.control.add(8) };
-            let mut bitmap = 0u64;
-            let mut done = 0;
+        let (pieces, rest) = slots.as_chunks::<PIECE>();
+        pieces.iter().for_each(|piece| self.encode(piece, quick));
+        self.waiting.extend_from_slice(rest);
+    }
+
+    /// Ends the segment; returns its number of slots.
+    pub(super) fn finish(&mut self) -> usize {
+        let rest = std::mem::take(&mut self.waiting);
+        if !rest.is_empty() {
+            self.encode(&rest, false);
+        }
+        self.waiting = rest;
+        let [_, _, data] = &mut self.room;
+        grow(data, self.used[2] + DATA_PADDING);
+        data[self.used[2]..][..DATA_PADDING].fill(0);
+        self.used[2] += DATA_PADDING;
+        self.done
+    }
+
+    /// Encodes a piece, or the fewer slots at the end.
+    fn encode(&mut self, slots: &[Slot], quick: bool) {
+        let most = [8 + PIECE / GROUP * 8, PIECE * IDS_LENGTH, PIECE * MAX_SLOT_BYTES];
+        for ((stream, used), most) in self.room.iter_mut().zip(self.used).zip(most) {
+            grow(stream, used + most + SLACK);
+        }
+        if self.done.is_multiple_of(BLOCK) {
+            (self.bitmap, self.bitmap_at) = (0, self.used[0]);
+            self.used[0] += size_of::<u64>();
+        }
+        let [control, ids, data] = &mut self.room;
+        let starts = [control, ids, data].map(|stream| stream.as_mut_ptr());
+        // SAFETY: what is used of a stream is inside it.
+        let [control, ids, data] = std::array::from_fn(|i| unsafe { starts[i].add(self.used[i]) });
+        let mut ends = Ends { control, ids, data, previous: self.last.0, id: self.last.1, any_aux: 0 };
+        let word = self.done % BLOCK / GROUP;
+        match <&[Slot; PIECE]>::try_from(slots) {
             #[cfg(target_arch = "x86_64")]
-            if quick {
-                let (pieces, _) = block.as_chunks::<{ avx2::PIECE }>();
-                for piece in pieces {
-                    // SAFETY: asked for by the caller, who knows; room for all slots was made above.
-                    let words = unsafe { avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends) };
-                    bitmap |= u64::from(words) << (done / GROUP);
-                    done += piece.len();
+            Ok(piece) if quick => {
+                // SAFETY: asked for by the caller, who knows; room for all slots was made above, and the entry is 0 or masked.
+                let words = unsafe { avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends) };
+                self.bitmap |= u64::from(words) << word;
+            }
+            _ => {
+                for (number, slots) in slots.chunks(GROUP).enumerate() {
+                    // SAFETY: as above.
+                    let needed = unsafe { group(slots, &mut self.predictor, &mut ends) };
+                    self.bitmap |= u64::from(needed) << (word + number);
                 }
             }
-            for (number, slots) in block[done..].chunks(GROUP).enumerate() {
-                // SAFETY: room for all slots was made above; the entry is 0 or masked.
-                let needed = unsafe { group(slots, &mut self.predictor, &mut ends) };
-                bitmap |= u64::from(needed) << (done / GROUP + number);
-            }
-            // SAFETY: the eight bytes that were left out above.
-            unsafe { bitmap_at.cast::<[u8; 8]>().write(bitmap.to_le_bytes()) };
         }
-        // SAFETY: the padding has its place in the room of the data stream.
-        unsafe { ends.data.cast::<[u8; DATA_PADDING]>().write([0; DATA_PADDING]) };
-        self.used = [ends.control as usize - starts[0] as usize, ends.ids as usize - starts[1] as usize, ends.data as usize - starts[2] as usize + DATA_PADDING];
+        self.used = std::array::from_fn(|i| [ends.control, ends.ids, ends.data][i] as usize - starts[i] as usize);
+        self.last = (ends.previous, ends.id);
+        self.room[0][self.bitmap_at..][..size_of::<u64>()].copy_from_slice(&self.bitmap.to_le_bytes());
         if ends.any_aux != 0 {
             self.encode_aux(slots);
         }
-        bits
+        self.done += slots.len();
+    }
+
+    /// Log2 of the number of predictor entries.
+    pub(super) fn bits(&self) -> u8 {
+        self.bits
     }
 
     /// Control, ids, data and aux.
     pub(super) fn streams(&self) -> [&[u8]; 4] {
-        let [control, ids, data] = self.used;
-        [&self.control[..control], &self.ids[..ids], &self.data[..data], &self.aux]
+        let [control, ids, data] = [0, 1, 2].map(|i| &self.room[i][..self.used[i]]);
+        [control, ids, data, &self.aux]
     }
 
     fn encode_aux(&mut self, slots: &[Slot]) {
-        let mut from = 0;
         for (i, slot) in slots.iter().enumerate() {
             if slot.aux != 0 {
-                let mut skip = i - from;
-                from = i;
+                let number = self.done + i;
+                let mut skip = number - self.aux_from;
+                self.aux_from = number;
                 while skip >= 0x80 {
                     self.aux.push(skip as u8 | 0x80);
                     skip >>= 7;
@@ -208,3 +260,14 @@ impl Encoder {
         }
     }
 }
+
+/// Makes a stream at least so long. Seldom, since it stays so.
+#[inline]
+fn grow(stream: &mut Vec<u8>, bytes: usize) {
+    if stream.len() < bytes {
+        stream.resize(bytes.next_power_of_two().max(4096), 0);
+    }
+}
+
+// The control words of a piece are in one block, and all but the last piece of a segment are whole.
+const _: () = assert!(BLOCK.is_multiple_of(PIECE) && PIECE.is_multiple_of(GROUP));

@@ -1,3 +1,4 @@
+use super::encode::Encoder;
 use super::read::{decode, find_segments};
 use super::*;
 use proptest::prelude::*;
@@ -198,9 +199,30 @@ proptest! {
     fn wide_registers_change_nothing(slots in proptest::collection::vec(any_slot(), 0..3000)) {
         let (mut quick, mut plain) = (Encoder::default(), Encoder::default());
         for slots in [&slots[..], &slots[..slots.len() / 2]] {
-            prop_assert_eq!(quick.encode(slots), plain.encode_with(slots, false));
+            quick.begin(slots.len());
+            quick.push(slots);
+            plain.begin(slots.len());
+            plain.push_with(slots, false);
+            prop_assert_eq!((quick.finish(), quick.bits()), (plain.finish(), plain.bits()));
             prop_assert_eq!(quick.streams(), plain.streams());
         }
+    }
+
+    #[test]
+    fn in_what_portions_slots_come_changes_nothing(slots in proptest::collection::vec(any_slot(), 0..3000), portions in proptest::collection::vec(0usize..400, 0..20)) {
+        let (mut whole, mut parts) = (Encoder::default(), Encoder::default());
+        whole.begin(slots.len());
+        whole.push(&slots);
+        parts.begin(slots.len());
+        let mut rest = &slots[..];
+        for portion in portions {
+            let (some, others) = rest.split_at(portion.min(rest.len()));
+            parts.push(some);
+            rest = others;
+        }
+        parts.push(rest);
+        prop_assert_eq!(whole.finish(), parts.finish());
+        prop_assert_eq!(whole.streams(), parts.streams());
     }
 
     #[test]

@@ -2,6 +2,7 @@ use super::*;
 use crate::arena::Settings;
 use crate::arena::producer::{LAP, Producer, SELF};
 use crate::shared::MODE_FULL;
+use mgz_annotations_schema::abi::Slot;
 use mgz_annotations_schema::spill::{SpillFile, ThreadKey};
 use std::time::Duration;
 
@@ -48,14 +49,14 @@ fn killed(pid: u32) -> KnownProcess {
 }
 
 fn drain_all(drainer: &Drainer<'_>) {
-    let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+    let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
     loop {
         drainer.ready(&mut ready);
         if ready.is_empty() {
             return;
         }
         for &index in &ready {
-            drainer.drain(index, &mut buffer);
+            drainer.drain(index, &mut segment);
         }
     }
 }
@@ -88,7 +89,7 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(drainer.sweep(&killed(pid), &mut Vec::new()), 0);
+    assert_eq!(drainer.sweep(&killed(pid), &mut EncodedSegment::default()), 0);
     let tally = drainer.tally();
     let expected = ThreadSeen { process: pid, thread: pid, slots_executed: TOTAL, slots_kept: TOTAL, segments: 51 };
     assert_eq!(tally.threads, [expected]);
@@ -120,7 +121,7 @@ fn a_dead_threads_ring_gives_its_last_window_across_the_physical_end() {
     for n in 0..written {
         producer.record(slot(n));
     }
-    assert_eq!(drainer.sweep(&killed(pid), &mut Vec::new()), 0);
+    assert_eq!(drainer.sweep(&killed(pid), &mut EncodedSegment::default()), 0);
     let tally = drainer.tally();
     assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept), (written, 1000));
     assert_eq!(tally.truncated["killed"], 1);
@@ -148,7 +149,7 @@ fn windows_are_kept_as_published_and_a_rest_never_repeats_them() {
     }
     // Killed after the window was published, before the numbers of the next lap were set.
     producer.control(|c| (c.base, c.cursor, c.slots_before) = (c.guard - 500 * SLOT, c.guard, 1000));
-    drainer.sweep(&killed(pid), &mut Vec::new());
+    drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
     assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept, tally.threads[0].segments), (1500, 300, 3));
     assert!(tally.truncated.is_empty());
@@ -173,7 +174,7 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
     producer.publish(0);
     // As the thread has it while it waits for a free place.
     producer.control(|c| ((c.base, c.cursor, c.guard), c.slots_before) = (before, 256));
-    drainer.sweep(&killed(pid), &mut Vec::new());
+    drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
     assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept), (256, 256));
     assert!(tally.dropped.is_empty());
@@ -188,7 +189,7 @@ fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
         let pid = dead_process();
         let mut producer = Producer::claim(&arena, pid, pid);
         producer.control(|c| c.cursor -= below * SLOT);
-        drainer.sweep(&killed(pid), &mut Vec::new());
+        drainer.sweep(&killed(pid), &mut EncodedSegment::default());
         let tally = drainer.tally();
         assert_eq!(tally.dropped.contains_key("unreadable_rings"), unreadable, "{below}");
         assert!(tally.threads.is_empty());
@@ -211,7 +212,7 @@ fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
         producer.publish(cause.into());
         drain_all(&drainer);
     }
-    drainer.sweep(&killed(pid), &mut Vec::new());
+    drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
     assert_eq!(tally.threads.iter().map(|t| (t.thread, t.slots_kept, t.segments)).collect::<Vec<_>>(), [(pid, 30, 3), (pid + 1, 10, 1)]);
     let mut files: Vec<_> = contents(dir.path()).into_iter().map(|(key, segments)| (key.thread, segments.len())).collect();
@@ -234,11 +235,11 @@ fn a_freed_slot_can_be_claimed_again() {
             }
             producer.record(slot(n));
         }
-        assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 0);
+        assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
         for _ in 1..MAX_THREADS {
             Producer::claim(&arena, dead_process_id_range(), 1);
         }
-        drainer.sweep(&NOBODY, &mut Vec::new());
+        drainer.sweep(&NOBODY, &mut EncodedSegment::default());
     }
     let tally = drainer.tally();
     assert_eq!(tally.threads.len(), 2);
@@ -256,13 +257,13 @@ fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
         let pid = dead_process();
         let mut producer = Producer::claim(&arena, pid, pid);
         (0..slots).for_each(|n| producer.record(slot(n)));
-        assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 0);
+        assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
         kept.push((pid, slots));
         // Back to the first slot.
         for _ in 1..MAX_THREADS {
             Producer::claim(&arena, dead_process_id_range(), 1);
         }
-        drainer.sweep(&NOBODY, &mut Vec::new());
+        drainer.sweep(&NOBODY, &mut EncodedSegment::default());
     }
     kept.sort_unstable();
     assert_eq!(drainer.tally().threads.iter().map(|t| (t.process, t.slots_kept)).collect::<Vec<_>>(), kept);
@@ -282,11 +283,11 @@ fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
     // No thread has this id.
     let mut producer = Producer::claim(&arena, me, 0x7fff_fff1);
     producer.record(slot(1));
-    assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 1);
+    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     producer.record(slot(2));
     producer.control(|c| c.slots_before += 1);
-    assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 1, "something changed: not dead");
-    assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 0);
+    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1, "something changed: not dead");
+    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
     let tally = drainer.tally();
     assert_eq!(tally.threads[0].slots_kept, 2);
     assert!(tally.truncated.is_empty(), "in full nothing is missing when a thread ends");
@@ -301,12 +302,12 @@ fn the_ring_that_exec_left_behind_is_closed() {
     let me = std::process::id();
     let mut old = Producer::claim(&arena, me, me);
     old.record(slot(1));
-    assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 1);
+    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     let mut new = Producer::claim(&arena, me, me);
     new.control(|c| c.begin_ns += 1);
     new.record(slot(2));
-    assert_eq!(drainer.sweep(&NOBODY, &mut Vec::new()), 1);
-    assert_eq!(drainer.abandon(&mut Vec::new()), 1);
+    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
+    assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
     let tally = drainer.tally();
     assert_eq!((tally.threads.len(), tally.threads[0].slots_kept, tally.threads[0].slots_executed), (1, 2, 2));
     let causes: Vec<_> = contents(dir.path()).iter().map(|(_, s)| (s[0].0.cause, s[0].1[0])).collect();
@@ -332,7 +333,7 @@ fn without_space_recording_stops_and_the_program_does_not() {
             drain_all(&drainer);
             producer.wait_for_place();
         }
-        drainer.sweep(&killed(pid), &mut Vec::new());
+        drainer.sweep(&killed(pid), &mut EncodedSegment::default());
         drainer.tally()
     };
     let missing = dir.path().join("missing");
@@ -437,14 +438,14 @@ proptest::proptest! {
             }
             c.state.store(state, Ordering::Relaxed);
         });
-        let mut buffer = Vec::new();
+        let mut segment = EncodedSegment::default();
         let mut ready = Vec::new();
         for _ in 0..3 {
             drainer.ready(&mut ready);
-            ready.iter().for_each(|&i| { drainer.drain(i, &mut buffer); });
-            drainer.sweep(&killed(dead_process_id_range()), &mut buffer);
+            ready.iter().for_each(|&i| { drainer.drain(i, &mut segment); });
+            drainer.sweep(&killed(dead_process_id_range()), &mut segment);
         }
-        drainer.abandon(&mut buffer);
+        drainer.abandon(&mut segment);
         let tally = drainer.tally();
         let kept: u64 = tally.threads.iter().map(|t| t.slots_kept).sum();
         // Bytes that lie across slots may say of themselves that two records share them.
@@ -466,11 +467,11 @@ fn throughput() {
             let began = Instant::now();
             let total = std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let (mut ready, mut buffer) = (Vec::new(), Vec::new());
+                    let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
                     while !over.load(Ordering::Relaxed) {
                         let seen = arena.doorbell();
                         drainer.ready(&mut ready);
-                        let taken: u64 = ready.iter().map(|&i| drainer.drain(i, &mut buffer)).sum();
+                        let taken = ready.iter().filter(|&&i| drainer.drain(i, &mut segment)).count();
                         if taken == 0 {
                             arena.wait_doorbell(seen, Duration::from_millis(5));
                         }

@@ -3,13 +3,10 @@
 //! A piece of slots is gone over three times: what the predictor says goes to aligned words, one slot after the other; ids and control words
 //! are made of sixteen slots at once; differences are packed by twos.
 
-use super::Ends;
+use super::{Ends, PIECE};
 use crate::abi::Slot;
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
 use std::arch::x86_64::*;
-
-/// Slots that are encoded together: few enough that what is known of them stays in the nearest cache.
-pub const PIECE: usize = 128;
 
 /// Whether this processor can.
 pub fn is_there() -> bool {

@@ -1,0 +1,160 @@
+//! Writing spill files: segments are encoded by whoever has time, and appended in order.
+
+use super::encode::Encoder;
+use super::{Check, FILE_HEADER, FILE_MAGIC, MAX_SEGMENT_SLOTS, SEGMENT_HEADER, SEGMENT_MAGIC, SPILL_EXTENSION, SPILL_VERSION, SegmentHeader, SegmentKind, ThreadKey};
+use crate::abi::Slot;
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A segment as it will stand in a file: made by any thread, in any order. Kept from segment to segment only to save allocations.
+#[derive(Default)]
+pub struct EncodedSegment {
+    encoder: Encoder,
+    header: Vec<u8>,
+}
+
+impl EncodedSegment {
+    /// Begins a segment of about `expected` slots; what was here before is gone.
+    pub fn begin(&mut self, expected: usize) {
+        self.header.clear();
+        self.encoder.begin(expected);
+    }
+
+    /// Goes on with these slots.
+    pub fn push(&mut self, slots: &[Slot]) {
+        self.encoder.push(slots);
+    }
+
+    /// Ends the segment; returns its number of slots. `header.slots` is ignored: the slots that came count. More than [`MAX_SEGMENT_SLOTS`] are refused.
+    pub fn finish(&mut self, header: &SegmentHeader) -> Result<usize> {
+        let slots = self.encoder.finish();
+        if slots > MAX_SEGMENT_SLOTS {
+            return Err(Error::new(ErrorKind::InvalidInput, "too many slots for one spill segment"));
+        }
+        let streams = self.encoder.streams();
+        let mut bytes = [0u8; SEGMENT_HEADER];
+        bytes[..4].copy_from_slice(SEGMENT_MAGIC);
+        bytes[4] = u8::from(header.kind == SegmentKind::Window);
+        bytes[5] = header.cause;
+        bytes[6] = self.encoder.bits();
+        let [control, ids, data, aux] = streams.map(<[u8]>::len);
+        for (at, length) in [(8, slots), (12, control), (16, data), (20, aux), (64, ids), (68, header.ring_slots as usize)] {
+            // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
+            bytes[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
+        }
+        for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
+            bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
+        let mut check = Check::new();
+        check.part(&bytes);
+        streams.iter().for_each(|stream| check.part(stream));
+        bytes[48..56].copy_from_slice(&check.value().to_le_bytes());
+        self.header.extend_from_slice(&bytes);
+        Ok(slots)
+    }
+
+    /// The header and the streams, of a segment that was ended.
+    fn parts(&self) -> [&[u8]; 5] {
+        assert!(!self.header.is_empty(), "the segment was not ended");
+        let [control, ids, data, aux] = self.encoder.streams();
+        [&self.header, control, ids, data, aux]
+    }
+}
+
+/// Writes one thread's spill file. Each segment reaches the kernel before `append` and `write` return.
+pub struct SpillWriter {
+    file: File,
+    path: PathBuf,
+    /// For [`SpillWriter::write`].
+    encoded: EncodedSegment,
+    /// Bytes of whole segments (and the file header).
+    good: u64,
+}
+
+impl SpillWriter {
+    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by the
+    /// system) gets a new name; nothing is overwritten. Mode 0600.
+    pub fn create(dir: &Path, key: ThreadKey) -> Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut n = 0;
+        let (mut file, path) = loop {
+            let path = dir.join(format!("{}-{}-{n}.{SPILL_EXTENSION}", key.process, key.thread));
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => break (file, path),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => n += 1,
+                Err(e) => return Err(e),
+            }
+        };
+        let mut header = Vec::with_capacity(FILE_HEADER);
+        header.extend_from_slice(FILE_MAGIC);
+        for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
+            header.extend_from_slice(&word.to_le_bytes());
+        }
+        file.write_all(&header)?;
+        Ok(SpillWriter { file, path, encoded: EncodedSegment::default(), good: FILE_HEADER as u64 })
+    }
+
+    /// Encodes and appends a segment; returns its size in bytes. See [`EncodedSegment::finish`] and [`SpillWriter::append`].
+    pub fn write(&mut self, header: &SegmentHeader, slots: &[Slot]) -> Result<u64> {
+        self.encoded.begin(slots.len());
+        self.encoded.push(slots);
+        self.encoded.finish(header)?;
+        append(&mut self.file, &mut self.good, &self.encoded)
+    }
+
+    /// Appends a segment; returns its size in bytes. After an error the file is cut back to its last whole segment and may be written to again.
+    pub fn append(&mut self, segment: &EncodedSegment) -> Result<u64> {
+        append(&mut self.file, &mut self.good, segment)
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes written so far, headers included.
+    pub fn bytes(&self) -> u64 {
+        self.good
+    }
+
+    /// Closes the file; returns its size in bytes.
+    pub fn finish(self) -> Result<u64> {
+        Ok(self.good)
+    }
+}
+
+/// Writes a segment behind the `good` bytes of a file.
+fn append(file: &mut File, good: &mut u64, segment: &EncodedSegment) -> Result<u64> {
+    let parts = segment.parts();
+    let length = parts.iter().map(|s| s.len()).sum::<usize>() as u64;
+    match write_all(file, parts) {
+        Ok(()) => {
+            *good += length;
+            Ok(length)
+        }
+        Err(error) => {
+            // If even this fails, the reader still finds the torn tail by itself.
+            let _ = file.set_len(*good);
+            let _ = file.seek(SeekFrom::Start(*good));
+            Err(error)
+        }
+    }
+}
+
+/// `write_all` for several buffers in one system call where possible.
+fn write_all(file: &mut File, buffers: [&[u8]; 5]) -> Result<()> {
+    let mut slices = buffers.map(IoSlice::new);
+    let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
