@@ -305,11 +305,16 @@ struct Entry {
     stride: u64,
 }
 
-/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest cache.
-#[derive(Default)]
+/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest cache. There is always one.
 struct Predictor {
     entries: Vec<Entry>,
     next: Vec<u32>,
+}
+
+impl Default for Predictor {
+    fn default() -> Self {
+        Predictor { entries: vec![Entry::default()], next: vec![0] }
+    }
 }
 
 impl Predictor {

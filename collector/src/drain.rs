@@ -65,11 +65,34 @@ impl Stream {
 
 /// A chunk that is the caller's to read.
 struct Claim<'a> {
+    slot: ThreadSlot<'a>,
     ticket: Ticket<'a>,
     /// Number of chunks drained with it.
     drained: u64,
     /// What its owner says of it, if it can be true.
     info: Option<ChunkInfo>,
+    /// Others wait behind it.
+    more: bool,
+    returned: bool,
+}
+
+impl Claim<'_> {
+    /// Gives the chunk's place back when those before it have been, after which it may not be read. The outlet is the caller's until the claim is dropped.
+    fn give_back(&mut self) -> MutexGuard<'_, Outlet> {
+        self.returned = true;
+        let outlet = self.ticket.outlet();
+        self.slot.set_drained(self.drained);
+        outlet
+    }
+}
+
+/// Also where a worker panics, so that the chunk's owner does not wait for ever.
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.returned {
+            drop(self.give_back());
+        }
+    }
 }
 
 /// Counts that end up in the manifest.
@@ -159,25 +182,24 @@ impl<'a> Drainer<'a> {
         *lock(&self.books).dropped.entry(what).or_default() += by;
     }
 
-    /// Numbers of the thread slots that have something to drain. Returns how many chunks that is in all.
-    pub fn ready(&self, out: &mut Vec<usize>) -> u64 {
+    /// Numbers of the thread slots that have something to drain.
+    pub fn ready(&self, out: &mut Vec<usize>) {
         out.clear();
-        let mut chunks = 0;
-        for index in 0..self.arena.slots_tried() {
-            let waiting = self.arena.slot(index).published().wrapping_sub(self.queues[index].claimed.load(Ordering::Relaxed));
-            if waiting != 0 {
-                out.push(index);
-                // Whatever a damaged thread slot says, there is little to do.
-                chunks += waiting.min(self.arena.settings().places as u64);
-            }
-        }
-        chunks
+        out.extend((0..self.arena.slots_tried()).filter(|&index| {
+            let queue = &self.queues[index];
+            self.arena.slot(index).published() != queue.claimed.load(Ordering::Relaxed) && !queue.closing.load(Ordering::Relaxed)
+        }));
     }
 
-    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded.
-    pub fn drain(&self, index: usize, segment: &mut EncodedSegment) -> bool {
-        let claim = self.claim(index, &mut lock(&self.queues[index].intake));
-        claim.map(|claim| self.take(index, claim, segment)).is_some()
+    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded; `more` is called before that if others
+    /// wait behind it.
+    pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
+        let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else { return false };
+        if claim.more {
+            more();
+        }
+        self.take(claim, segment);
+        true
     }
 
     /// Claims a queue's next chunk.
@@ -185,35 +207,57 @@ impl<'a> Drainer<'a> {
         let (slot, queue) = (self.arena.slot(index), &self.queues[index]);
         let claimed = queue.claimed.load(Ordering::Relaxed);
         let published = slot.published();
-        let (drained, info) = match published.wrapping_sub(claimed) {
-            0 => return None,
-            waiting if waiting > self.arena.settings().places as u64 => (published, None),
-            _ => (claimed.wrapping_add(1), Some(slot.chunk(claimed)).filter(rest::plausible)),
-        };
+        let waiting = published.wrapping_sub(claimed);
+        if waiting == 0 {
+            return None;
+        }
+        if intake.abandoned {
+            // Its books are closed: what comes is nobody's, and its owner is not to wait.
+            queue.claimed.store(published, Ordering::Relaxed);
+            slot.set_drained(published);
+            return None;
+        }
+        let damaged = waiting > self.arena.settings().places as u64;
+        let drained = if damaged { published } else { claimed.wrapping_add(1) };
+        let info = Some(slot.chunk(claimed)).filter(|info| !damaged && rest::plausible(info));
         queue.claimed.store(drained, Ordering::Relaxed);
-        Some(Claim { ticket: queue.ticket(intake), drained, info })
+        Some(Claim { slot, ticket: queue.ticket(intake), drained, info, more: waiting > 1, returned: false })
     }
 
     /// Reads a chunk, gives its place back and writes its records.
-    fn take(&self, index: usize, claim: Claim<'_>, segment: &mut EncodedSegment) {
-        let slot = self.arena.slot(index);
-        let info = claim.info.filter(|info| {
+    fn take(&self, mut claim: Claim<'_>, segment: &mut EncodedSegment) {
+        let slot = claim.slot;
+        // Where nothing is kept any more, nothing needs to be encoded.
+        let full = self.full.load(Ordering::Relaxed);
+        let info = claim.info.take().filter(|info| {
             segment.begin(info.slots as usize);
-            slot.read_chunk(info.place as usize, info.offset.into(), info.slots.into(), &mut |records| segment.push(records))
+            slot.read_chunk(info.place as usize, info.offset.into(), info.slots.into(), &mut |records| if !full { segment.push(records) })
         });
-        if let Some(info) = info.filter(|_| !self.is_ring()) {
+        let Some(info) = info else { return self.count("damaged_chunks", 1) };
+        if !self.is_ring() {
             slot.clear(info.place as usize, info.offset.into());
         }
-        let mut outlet = claim.ticket.outlet();
-        slot.set_drained(claim.drained);
-        match info {
-            Some(info) => self.keep(&mut outlet, &info, segment),
-            None => self.count("damaged_chunks", 1),
+        let ended = segment.finish(&self.header(&info));
+        let mut outlet = claim.give_back();
+        self.keep(&mut outlet, &info, ended.map(|_| &*segment));
+    }
+
+    /// What a spill file says of a chunk, but for its number of records.
+    fn header(&self, info: &ChunkInfo) -> SegmentHeader {
+        SegmentHeader {
+            kind: if self.arena.settings().windows() { SegmentKind::Window } else { SegmentKind::Full },
+            first_slot: info.first_slot,
+            begin_ns: info.begin_ns.min(info.end_ns),
+            end_ns: info.end_ns,
+            cause: info.cause as u8,
+            slots: 0,
+            ring_slots: info.slots,
+            pace: Pace::from_word(info.pace),
         }
     }
 
-    /// Writes the records of a chunk, which are in a segment that was begun, to its thread's spill file. All counts are of slots.
-    fn keep(&self, outlet: &mut Outlet, info: &ChunkInfo, segment: &mut EncodedSegment) {
+    /// Writes the records of a chunk to its thread's spill file. All counts are of slots.
+    fn keep(&self, outlet: &mut Outlet, info: &ChunkInfo, segment: std::io::Result<&EncodedSegment>) {
         if outlet.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
             self.finish(outlet);
         }
@@ -239,24 +283,15 @@ impl<'a> Drainer<'a> {
             self.count("no_space", info.slots.into());
             return;
         }
-        let windows = self.arena.settings().windows();
-        let header = SegmentHeader {
-            kind: if windows { SegmentKind::Window } else { SegmentKind::Full },
-            first_slot: info.first_slot,
-            begin_ns: info.begin_ns.min(info.end_ns),
-            end_ns: info.end_ns,
-            cause: info.cause as u8,
-            slots: 0,
-            ring_slots: info.slots,
-            pace: Pace::from_word(info.pace),
-        };
-        match segment.finish(&header).and_then(|_| self.write(stream, &header, segment)) {
+        match segment.and_then(|segment| self.write(stream, info.slots.into(), segment)) {
             Ok(()) => {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
-                let ended = matches!(header.cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
+                let cause = info.cause as u8;
+                let ended = matches!(cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
+                let windows = self.arena.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
-                if header.cause != cause::WHOLE && (windows || !ended && header.cause != cause::RECORDER_STOPPED) {
-                    *lock(&self.books).truncated.entry(cause::name(header.cause)).or_default() += 1;
+                if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED) {
+                    *lock(&self.books).truncated.entry(cause::name(cause)).or_default() += 1;
                 }
             }
             Err(error) => {
@@ -270,7 +305,7 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    fn write(&self, stream: &mut Stream, header: &SegmentHeader, segment: &EncodedSegment) -> std::io::Result<()> {
+    fn write(&self, stream: &mut Stream, slots: u64, segment: &EncodedSegment) -> std::io::Result<()> {
         let mut bytes = 0;
         let writer = match &mut stream.writer {
             Some(writer) => writer,
@@ -281,10 +316,10 @@ impl<'a> Drainer<'a> {
             }
         };
         bytes += writer.append(segment)?;
-        stream.kept += header.written();
+        stream.kept += slots;
         stream.segments += 1;
         *lock(&self.last_write) = Some(Instant::now());
-        self.kept.fetch_add(header.written(), Ordering::Relaxed);
+        self.kept.fetch_add(slots, Ordering::Relaxed);
         let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if let Some(limit) = self.max_bytes.filter(|&limit| total >= limit) {
             self.give_up(format!(
@@ -339,8 +374,7 @@ impl<'a> Drainer<'a> {
                     // The owner's process may be closing it itself (state CLOSING) and have died over it.
                     if slot.change_state(state, CLOSING) {
                         self.close(index, &mut intake, cause, segment);
-                        slot.reset();
-                        queue.claimed.store(0, Ordering::Relaxed);
+                        self.forget(index, slot);
                         slot.change_state(CLOSING, FREE);
                     }
                 }
@@ -394,8 +428,7 @@ impl<'a> Drainer<'a> {
             return false;
         }
         self.close(index, &mut intake, cause::EXEC, segment);
-        slot.reset();
-        self.queues[index].claimed.store(0, Ordering::Relaxed);
+        self.forget(index, slot);
         slot.change_state(CLOSING, FREE);
         true
     }
@@ -412,6 +445,7 @@ impl<'a> Drainer<'a> {
             slot.change_state(LIVE, CLOSING);
             self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
             intake.abandoned = true;
+            self.queues[index].closing.store(false, Ordering::Relaxed);
             threads += 1;
         }
         // Of windows, each that was cut has been counted.
@@ -424,10 +458,13 @@ impl<'a> Drainer<'a> {
     /// Drains the rest of a queue and what its thread has not published, and ends its stream.
     fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
         let slot = self.arena.slot(index);
+        self.queues[index].closing.store(true, Ordering::Relaxed);
         let mut settled = false;
         for _ in 0..ATTEMPTS {
-            while let Some(claim) = self.claim(index, intake) {
-                self.take(index, claim, segment);
+            // There are not more, unless someone scribbles on the number of chunks.
+            for _ in 0..2 * self.arena.settings().places {
+                let Some(claim) = self.claim(index, intake) else { break };
+                self.take(claim, segment);
             }
             let mut outlet = self.queues[index].settled(intake);
             let numbers = slot.snapshot();
@@ -450,6 +487,13 @@ impl<'a> Drainer<'a> {
         self.finish(&mut self.queues[index].settled(intake));
     }
 
+    /// Makes a thread slot that was closed ready for its next owner.
+    fn forget(&self, index: usize, slot: ThreadSlot<'_>) {
+        slot.reset();
+        self.queues[index].claimed.store(0, Ordering::Relaxed);
+        self.queues[index].closing.store(false, Ordering::Relaxed);
+    }
+
     /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
     fn take_rest(&self, slot: ThreadSlot<'_>, outlet: &mut Outlet, numbers: &Snapshot, known: u64, cause: u8, segment: &mut EncodedSegment) -> bool {
         // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
@@ -465,7 +509,7 @@ impl<'a> Drainer<'a> {
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.
                 if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
-                    self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, 0), segment);
+                    self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, 0), Ok(segment));
                 }
                 return true;
             }
@@ -487,7 +531,9 @@ impl<'a> Drainer<'a> {
         if overwritten || (Snapshot { cursor: numbers.cursor, ..after }) != *numbers {
             return false;
         }
-        self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, slots), segment);
+        let info = rest::describe(self.arena.settings(), numbers, cause, slots);
+        let ended = segment.finish(&self.header(&info));
+        self.keep(outlet, &info, ended.map(|_| &*segment));
         true
     }
 

@@ -323,16 +323,15 @@ fn record(
     let began = Instant::now();
     let mut subject = begin(&image, &arena, &signals)?;
     let watcher = subject.watcher().map_err(own("watching the process"))?;
-    let crew = Crew::default();
+    let crew = Crew::new(&drainer, &arena);
     let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), segment: EncodedSegment::default(), until: options.duration.map(|d| began + d) };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
         let end_of_heap = Set(&over);
-        let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
-        for number in 0..workers {
-            let (crew, drainer, arena) = (&crew, &drainer, &arena);
-            scope.spawn(move || if number == 0 { crew.lead(drainer, arena, workers > 1) } else { crew.help(drainer) });
+        for number in 0..crew.size {
+            let crew = &crew;
+            scope.spawn(move || if number == 0 { crew.lead() } else { crew.help() });
         }
         // Whatever happens below, the workers must end, or the scope waits for ever.
         let _end = EndOfShift { crew: &crew, arena: &arena };
@@ -524,54 +523,84 @@ fn nap(settings: &Settings) -> Duration {
 }
 
 /// The workers: one waits at the doorbell, the others help when more than one chunk waits.
-#[derive(Default)]
-struct Crew {
+struct Crew<'a> {
+    drainer: &'a Drainer<'a>,
+    arena: &'a Arena,
+    /// Number of workers.
+    size: usize,
     over: AtomicBool,
     sleepers: Mutex<()>,
     help: Condvar,
 }
 
-impl Crew {
-    fn lead(&self, drainer: &Drainer<'_>, arena: &Arena, helpers: bool) {
-        let nap = nap(arena.settings());
-        // Windows of `burst` come one by one, long after each other: who waits for the next one on the processor takes it from the program.
-        let spins = helpers && arena.settings().mode != crate::shared::MODE_BURST;
-        let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
+/// What a worker works with.
+#[derive(Default)]
+struct Hands {
+    /// Thread slots with something to drain.
+    ready: Vec<usize>,
+    segment: EncodedSegment,
+}
+
+impl<'a> Crew<'a> {
+    fn new(drainer: &'a Drainer<'a>, arena: &'a Arena) -> Self {
+        let size = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
+        Crew { drainer, arena, size, over: AtomicBool::new(false), sleepers: Mutex::default(), help: Condvar::new() }
+    }
+
+    /// Windows of `burst` come one by one, long after each other: who waits for the next one on the processor, or wakes others for a few, takes it from the program.
+    fn sparing(&self) -> bool {
+        self.size == 1 || self.arena.settings().mode == crate::shared::MODE_BURST
+    }
+
+    fn lead(&self) {
+        let nap = nap(self.arena.settings());
+        let mut hands = Hands::default();
         let mut busy = Instant::now();
         while !self.over.load(Ordering::Acquire) {
-            let seen = arena.doorbell();
-            let waiting = drainer.ready(&mut ready);
-            self.call(ready.len(), waiting);
-            if ready.iter().filter(|&&index| drainer.drain(index, &mut segment)).count() > 0 {
+            let seen = self.arena.doorbell();
+            if self.work(&mut hands, false) {
                 busy = Instant::now();
-            } else if spins && busy.elapsed() < SPIN {
+            } else if !self.sparing() && busy.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                arena.wait_doorbell(seen, nap);
+                self.arena.wait_doorbell(seen, nap);
             }
         }
     }
 
-    fn help(&self, drainer: &Drainer<'_>) {
-        let (mut ready, mut segment) = (Vec::new(), EncodedSegment::default());
+    fn help(&self) {
+        let mut hands = Hands::default();
         while !self.over.load(Ordering::Acquire) {
-            let waiting = drainer.ready(&mut ready);
-            self.call(ready.len(), waiting);
             // From the other end, so as to meet the leader in the middle.
-            if ready.iter().rev().filter(|&&index| drainer.drain(index, &mut segment)).count() == 0 {
+            if !self.work(&mut hands, true) {
                 let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
                 let _ = self.help.wait_timeout(sleepers, NAP);
             }
         }
     }
 
-    /// Wakes helpers where chunks of so many threads, so many in all, wait. Who comes sees for itself whether that is enough.
-    fn call(&self, threads: usize, chunks: u64) {
-        match (threads, chunks) {
-            (_, 0 | 1) => {}
-            (1, _) => self.help.notify_one(),
-            _ => self.help.notify_all(),
+    /// Takes what waits, from the first thread slot to the last or the other way around; tells whether there was anything. Who is called sees for itself whether it is needed.
+    fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
+        let Hands { ready, segment } = hands;
+        self.drainer.ready(ready);
+        if ready.len() > 1 && self.size > 1 {
+            self.help.notify_all();
         }
+        if backwards {
+            ready.reverse();
+        }
+        let mut taken = false;
+        for &index in ready.iter() {
+            // At most what fits into the queue, so that a fast thread does not keep a worker for itself.
+            for _ in 0..self.arena.settings().places {
+                let more = || if !self.sparing() { self.help.notify_one() };
+                if !self.drainer.drain(index, segment, more) {
+                    break;
+                }
+                taken = true;
+            }
+        }
+        taken
     }
 }
 
@@ -585,7 +614,7 @@ impl Drop for Set<'_> {
 }
 
 struct EndOfShift<'a> {
-    crew: &'a Crew,
+    crew: &'a Crew<'a>,
     arena: &'a Arena,
 }
 

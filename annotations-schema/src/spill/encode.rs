@@ -186,6 +186,7 @@ impl Encoder {
             self.encode(&rest, false);
         }
         self.waiting = rest;
+        self.waiting.clear();
         let [_, _, data] = &mut self.room;
         grow(data, self.used[2] + DATA_PADDING);
         data[self.used[2]..][..DATA_PADDING].fill(0);

@@ -226,6 +226,14 @@ proptest! {
     }
 
     #[test]
+    fn segments_that_nobody_began_or_that_are_ended_twice_are_some(slots in proptest::collection::vec(any_slot(), 0..300)) {
+        let mut encoder = Encoder::default();
+        encoder.push(&slots);
+        prop_assert_eq!(encoder.finish(), slots.len());
+        prop_assert_eq!(encoder.finish(), slots.len());
+    }
+
+    #[test]
     fn no_bytes_make_the_reader_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), good: bool) {
         if good && bytes.len() >= FILE_HEADER + SEGMENT_HEADER {
             bytes[..8].copy_from_slice(FILE_MAGIC);

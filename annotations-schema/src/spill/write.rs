@@ -15,7 +15,7 @@ pub struct EncodedSegment {
 }
 
 impl EncodedSegment {
-    /// Begins a segment of about `expected` slots; what was here before is gone.
+    /// Begins a segment of about `expected` slots; what was here before is gone. One that was never begun is one of which no size is known.
     pub fn begin(&mut self, expected: usize) {
         self.header.clear();
         self.encoder.begin(expected);
@@ -51,6 +51,7 @@ impl EncodedSegment {
         check.part(&bytes);
         streams.iter().for_each(|stream| check.part(stream));
         bytes[48..56].copy_from_slice(&check.value().to_le_bytes());
+        self.header.clear();
         self.header.extend_from_slice(&bytes);
         Ok(slots)
     }
@@ -68,7 +69,7 @@ pub struct SpillWriter {
     file: File,
     path: PathBuf,
     /// For [`SpillWriter::write`].
-    encoded: EncodedSegment,
+    encoded: Option<Box<EncodedSegment>>,
     /// Bytes of whole segments (and the file header).
     good: u64,
 }
@@ -93,15 +94,16 @@ impl SpillWriter {
             header.extend_from_slice(&word.to_le_bytes());
         }
         file.write_all(&header)?;
-        Ok(SpillWriter { file, path, encoded: EncodedSegment::default(), good: FILE_HEADER as u64 })
+        Ok(SpillWriter { file, path, encoded: None, good: FILE_HEADER as u64 })
     }
 
     /// Encodes and appends a segment; returns its size in bytes. See [`EncodedSegment::finish`] and [`SpillWriter::append`].
     pub fn write(&mut self, header: &SegmentHeader, slots: &[Slot]) -> Result<u64> {
-        self.encoded.begin(slots.len());
-        self.encoded.push(slots);
-        self.encoded.finish(header)?;
-        append(&mut self.file, &mut self.good, &self.encoded)
+        let encoded = self.encoded.get_or_insert_default();
+        encoded.begin(slots.len());
+        encoded.push(slots);
+        encoded.finish(header)?;
+        append(&mut self.file, &mut self.good, encoded)
     }
 
     /// Appends a segment; returns its size in bytes. After an error the file is cut back to its last whole segment and may be written to again.

@@ -4,7 +4,7 @@
 //! and what they hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who holds a ticket never waits for the intake.
 
 use super::{Stream, lock};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// One thread slot's queue.
@@ -14,6 +14,8 @@ pub(super) struct Queue {
     pub intake: Mutex<Intake>,
     /// Number of chunks claimed, for who only wants to know whether there is work. It is changed by the holder of the intake.
     pub claimed: AtomicU64,
+    /// It is being closed: who closes it takes all that waits.
+    pub closing: AtomicBool,
     outlet: Mutex<Outlet>,
     turn: Condvar,
 }
@@ -52,7 +54,12 @@ impl Queue {
     }
 
     fn when_done(&self, tickets: u64) -> MutexGuard<'_, Outlet> {
-        self.turn.wait_while(lock(&self.outlet), |outlet| outlet.done != tickets).unwrap_or_else(PoisonError::into_inner)
+        let mut outlet = lock(&self.outlet);
+        // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at once, and turns would be taken early.
+        while outlet.done != tickets {
+            outlet = self.turn.wait(outlet).unwrap_or_else(PoisonError::into_inner);
+        }
+        outlet
     }
 }
 
@@ -81,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_written_in_the_order_in_which_they_were_claimed_also_where_some_are_given_up() {
+    fn chunks_are_written_in_the_order_in_which_they_were_claimed_also_where_workers_panic() {
         let queue = Queue::default();
         let mut intake = lock(&queue.intake);
         let mut tickets: Vec<_> = (0..16).map(|_| queue.ticket(&mut intake)).collect();
@@ -90,17 +97,24 @@ mod tests {
             // The last first, so that they have to wait for each other.
             while let Some(ticket) = tickets.pop() {
                 let written = &written;
-                scope.spawn(move || match ticket.number {
-                    // As where a worker panics.
-                    3 | 8 => drop(ticket),
-                    number => {
-                        let _outlet = ticket.outlet();
+                scope.spawn(move || {
+                    let number = ticket.number;
+                    // Some panic before it is their turn, some with the outlet in their hands.
+                    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                        let outlet = [3, 8].contains(&number).then(|| std::panic::resume_unwind(Box::new(()))).unwrap_or_else(|| ticket.outlet());
+                        assert_eq!(outlet.done, number);
+                        if [0, 5, 11].contains(&number) {
+                            std::panic::resume_unwind(Box::new(()));
+                        }
                         lock(written).push(number);
-                    }
+                    }));
+                    assert_eq!(panics.is_err(), [0, 3, 5, 8, 11].contains(&number));
                 });
+                // Time to begin to wait.
+                std::thread::sleep(std::time::Duration::from_millis(2));
             }
             assert_eq!(queue.settled(&intake).done, 16);
         });
-        assert_eq!(*lock(&written), (0..16).filter(|n| ![3, 8].contains(n)).collect::<Vec<_>>());
+        assert_eq!(*lock(&written), (0..16).filter(|n| ![0, 3, 5, 8, 11].contains(n)).collect::<Vec<_>>());
     }
 }

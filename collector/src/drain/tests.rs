@@ -56,7 +56,7 @@ fn drain_all(drainer: &Drainer<'_>) {
             return;
         }
         for &index in &ready {
-            drainer.drain(index, &mut segment);
+            drainer.drain(index, &mut segment, || {});
         }
     }
 }
@@ -365,6 +365,26 @@ fn a_stop_is_told_to_the_program() {
 }
 
 #[test]
+fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let arena = Arena::new(small_full()).unwrap();
+    let drainer = Drainer::new(&arena, dir.path(), None);
+    let me = std::process::id();
+    let mut producer = Producer::claim(&arena, me, me);
+    (0..100).for_each(|n| producer.record(slot(n)));
+    assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
+    for _ in 0..3 * crate::shared::CHUNKS {
+        producer.fill(slot);
+        producer.publish(0);
+        drain_all(&drainer);
+        producer.wait_for_place();
+    }
+    let tally = drainer.tally();
+    assert_eq!((tally.threads[0].slots_kept, tally.threads[0].segments), (100, 1));
+    assert_eq!(contents(dir.path()).len(), 1);
+}
+
+#[test]
 fn ids_and_modes_agree_with_the_spill_format() {
     use crate::shared::{CAUSE_END_OF_PROCESS, CAUSE_END_OF_THREAD, CAUSE_EXEC, CAUSE_GIVEN_UP, CAUSE_WHOLE, count};
     for (shared, spill) in [
@@ -442,7 +462,7 @@ proptest::proptest! {
         let mut ready = Vec::new();
         for _ in 0..3 {
             drainer.ready(&mut ready);
-            ready.iter().for_each(|&i| { drainer.drain(i, &mut segment); });
+            ready.iter().for_each(|&i| { drainer.drain(i, &mut segment, || {}); });
             drainer.sweep(&killed(dead_process_id_range()), &mut segment);
         }
         drainer.abandon(&mut segment);
@@ -471,7 +491,7 @@ fn throughput() {
                     while !over.load(Ordering::Relaxed) {
                         let seen = arena.doorbell();
                         drainer.ready(&mut ready);
-                        let taken = ready.iter().filter(|&&i| drainer.drain(i, &mut segment)).count();
+                        let taken = ready.iter().filter(|&&i| drainer.drain(i, &mut segment, || {})).count();
                         if taken == 0 {
                             arena.wait_doorbell(seen, Duration::from_millis(5));
                         }
