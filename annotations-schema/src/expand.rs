@@ -17,7 +17,8 @@
 //! - Implied Constant loads go to the pass's first row; if it has none (e.g. a string instruction that
 //!   ran zero times), to the next row of the same sample, so that their number stays right. Those that
 //!   find no row before the sample ends are counted. Only implied loads that lie between a pass's
-//!   first and last recorded point count where the pass is torn or cut.
+//!   first and last recorded point count where the pass is torn or cut; those of blocks before it
+//!   that are counted with it count where its first record is there.
 //! - Ids that no module has are counted, never guessed at.
 //!
 //! `seq` counts the rows of a thread in `full`. In windows it is 65,536 × the index of the window's

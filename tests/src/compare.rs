@@ -187,12 +187,10 @@ pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool)
     for (region, difference) in expected {
         *of_function.entry(sidecar.regions[region as usize].function).or_default() += difference;
     }
-    for (function, difference) in of_function {
-        if difference != 0 && !lossy {
-            let start = sidecar.functions[function as usize].start;
-            bail!("function {function} at {start:#x}: executed minus implied Constant loads is {difference}");
-        }
-    }
+    let mut wrong: Vec<_> = of_function.into_iter().filter(|&(_, difference)| difference != 0 && !lossy).collect();
+    wrong.sort_unstable();
+    let said: Vec<_> = wrong.iter().map(|&(f, difference)| format!("{difference} in function {f} at {:#x}", sidecar.functions[f as usize].start)).collect();
+    ensure!(wrong.is_empty(), "executed minus implied Constant loads is {}", said.join(", "));
     Ok(summary)
 }
 

@@ -154,6 +154,10 @@ impl Pass {
         }
         let from = self.record(tables, self.first).point.ip;
         let mut count = 0;
+        if self.first == 0 && self.implied_taken == 0 && self.point == region.implied_points.start {
+            // Those of blocks before, which ran in any case where the first record is there.
+            count = region.implied.saturating_sub(region.implied_points.len() as u32);
+        }
         while self.point < region.implied_points.end {
             let point = tables.implied[self.point as usize];
             if !limit.is_behind(point) {

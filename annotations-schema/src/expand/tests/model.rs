@@ -79,6 +79,8 @@ fn program(random: &mut Random) -> Program {
         }
         let sites: Vec<(u64, Site)> = insns.iter().enumerate().map(|(i, insn)| (i as u64, insn.site)).collect();
         maker.region(0x1000 * (r + 1), &records, &sites);
+        // Loads before it that are counted with it.
+        maker.0.regions.last_mut().expect("it was just made").implied_const += random.below(3) as u32;
         regions.push(insns);
     }
     Program { sidecar: maker.0, regions }
@@ -121,6 +123,8 @@ impl Machine {
     fn pass(&mut self, program: &Program, random: &mut Random, number: usize, depth: u32) {
         let region = program.sidecar.regions[number];
         let mut payloads: Vec<u64> = Vec::new();
+        let own = program.regions[number].iter().filter(|insn| insn.site.flags & SiteFlags::IMPLIED != 0).count();
+        let before = u64::from(region.implied_const) - own as u64;
         for (i, insn) in program.regions[number].iter().enumerate() {
             let site = &program.sidecar.sites[region.first_site as usize + i];
             let mut lanes = [(0i32, false); 4];
@@ -130,6 +134,9 @@ impl Machine {
                     return self.give_up(program, number, i);
                 }
                 let payload = if random.one_in(2) { random.below(1000) } else { random.next() };
+                if payloads.is_empty() {
+                    self.implied += before;
+                }
                 payloads.push(payload);
                 self.slots.push(slot(region.first_record + u32::from(record), payload));
                 if slots == 3 {
