@@ -212,5 +212,6 @@ fn sharing_payloads_loses_nothing() {
             }
         }
         assert!(shifts.len() <= 2 && shifts.keys().all(|s| *s == 0 || s % 4096 == 0), "{name}: addresses differ by {shifts:?}");
-    }    assert!(saved > 1000, "nothing was shared");
+    }
+    assert!(saved > 1000, "nothing was shared");
 }
