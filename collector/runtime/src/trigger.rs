@@ -185,6 +185,8 @@ pub fn is_of_this_thread(ring: Ring) -> bool {
 
 /// In a forked child: the parent's trigger is not this process's.
 pub fn renew(ring: Ring) {
+    // Whoever held it is no thread of this process.
+    RAISED.store(false, Ordering::Relaxed);
     crate::pace::forget(ring);
     let inherited = core::mem::take(&mut ring.private().trigger);
     if inherited.kind == TRIGGER_EVENT {
@@ -235,6 +237,22 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     Some(fd)
 }
 
+/// A thread of the process has raised the limit on descriptors for a moment.
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may be what a handler has interrupted that calls this.
+fn only_one() -> bool {
+    const SCHED_YIELD: usize = 24;
+    (0..1000).any(|_| {
+        let free = !RAISED.swap(true, Ordering::Acquire);
+        if !free {
+            // SAFETY: it has no arguments.
+            unsafe { sys::call(SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
+        }
+        free
+    })
+}
+
 /// Gives a descriptor a number that the program does not meet: one above its soft limit, which is raised for that moment, or, where that is as high as the hard
 /// one, a high number below it. `None`, and the descriptor closed, if there is none.
 fn out_of_sight(fd: isize) -> Option<isize> {
@@ -252,6 +270,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     };
     // SAFETY: integers only.
     let copy = |least: usize| unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
+    // Of two threads at once, one would find the limit lowered by the other, or take the raised one for the program's.
+    let alone = only_one();
     let before = limits(None).unwrap_or_default();
     let mut high = -1;
     if before[0] < before[1]
@@ -264,6 +284,9 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
             limits(Some(&now));
         }
+    }
+    if alone {
+        RAISED.store(false, Ordering::Release);
     }
     if high < 0 {
         // No more than a quarter of what it may have.
