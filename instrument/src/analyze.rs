@@ -13,6 +13,7 @@ use crate::loops::Loops;
 use crate::operands::{Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
+use crate::room;
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
@@ -93,6 +94,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         }
     }
     let blind = is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
+    let room = room::behind(input, program, info, &graph);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         let pieces = stay::pieces(&graph.insns, &graph.blocks);
@@ -114,6 +116,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         blocks: graph.blocks,
         blind,
         landings,
+        room,
         regions: plan.regions,
         gathers: plan.gathers,
         implicit: plan.implicit,

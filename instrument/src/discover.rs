@@ -29,7 +29,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min() };
+    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new() };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
@@ -43,6 +43,15 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         }
     }
     words(input, &mut program);
+    let in_gap = |scan: &Scan| {
+        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.taken).chain(&scan.used).chain(&scan.strays);
+        all.copied().filter(|&t| input.is_code(t) && program.function_at(t).is_none()).collect::<Vec<_>>()
+    };
+    let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(in_gap).collect();
+    aimed.extend(input.symbols.iter().map(|s| s.addr).filter(|&t| program.function_at(t).is_none()));
+    program.aimed.append(&mut aimed);
+    program.aimed.sort_unstable();
+    program.aimed.dedup();
     program.functions.par_iter_mut().for_each(|f| finish(f, options, input));
     program
 }
@@ -174,6 +183,8 @@ struct Scan {
     branches: Vec<u64>,
     calls: Vec<u64>,
     taken: Vec<u64>,
+    /// Data in text.
+    used: Vec<u64>,
     /// Outside of the function, behind tables of unknown length.
     strays: Vec<u64>,
     gs: Option<u64>,
@@ -194,11 +205,16 @@ impl Scan {
         }
         if inst.is_ip_rel_memory_operand() {
             let at = inst.ip_rel_memory_address();
-            if inst.mnemonic() == Mnemonic::Lea && input.is_code(at) {
-                self.taken.push(at);
+            if input.is_code(at) {
+                let list = if inst.mnemonic() == Mnemonic::Lea { &mut self.taken } else { &mut self.used };
+                list.push(at);
             }
         } else if !input.pie {
             self.note_immediate(input, inst);
+            let at = inst.memory_displacement64();
+            if at > 0xffff && input.is_code(at) && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
+                self.used.push(at);
+            }
         }
         if uses_gs(inst) {
             self.gs.get_or_insert(inst.ip());
@@ -359,11 +375,14 @@ fn words(input: &Input, program: &mut Program) {
         if input.is_code(at) {
             continue;
         }
-        if let Some(id) = program.function_at(target) {
-            let f = &mut program.functions[id.0 as usize];
-            if f.range.start != target {
-                f.words.push((at, target));
+        match program.function_at(target) {
+            Some(id) => {
+                let f = &mut program.functions[id.0 as usize];
+                if f.range.start != target {
+                    f.words.push((at, target));
+                }
             }
+            None => program.aimed.push(target),
         }
     }
 }

@@ -17,8 +17,10 @@
 //! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only, steps of the trap flag (see `shown.s`). A library shows only its own handlers the original: others may be in
 //! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
 
+use crate::disasm::ends_flow;
 use crate::elf::Elf;
 use crate::emit::Emitted;
+use crate::room::JUMP;
 use crate::unwind::Cie;
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 use std::ops::Range;
@@ -44,8 +46,6 @@ pub const MEMORY: usize = 8 * HANDLERS;
 const GROUP: usize = 256;
 /// Bytes of a group's head.
 const GROUP_HEAD: usize = 12;
-/// Bytes of an entry jump.
-const JUMP: u64 = 5;
 /// Bytes of a `ptwrite` of a register, at most.
 const PTWRITE: u64 = 5;
 /// How much longer a step is in the clone, by its kind: by a `ptwrite` of a new register, of an old one, as long as in the original. Other lengths are behind the step.
@@ -183,7 +183,9 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>]) {
 fn covers_risk(bytes: &[u8], at: u64) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP);
+    let mut ended = false;
+    // (Behind the end of flow is filler.)
+    let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst)));
     covered.into_iter().any(|inst| may_fail(&inst))
 }
 

@@ -212,6 +212,8 @@ pub struct Program {
     pub functions: Vec<FunctionInfo>,
     /// An instruction that uses or sets the gs base.
     pub uses_gs: Option<u64>,
+    /// Addresses of code in no function that something refers to, sorted.
+    pub aimed: Vec<u64>,
 }
 
 impl Program {

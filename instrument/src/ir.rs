@@ -4,6 +4,7 @@
 //! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
 //! semantics beyond what is written here.
 
+use crate::room::JUMP;
 use iced_x86::{FlowControl, Instruction};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -276,6 +277,8 @@ pub struct Function {
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
     /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
+    /// Bytes of filler behind short blocks, by block; see [`crate::room`].
+    pub room: Vec<(BlockId, u8)>,
     /// It has an indirect jump of which nothing is known, not even suspected targets. Any instruction may be one.
     pub blind: bool,
     /// Recording plan, in address order.
@@ -313,21 +316,42 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
-    /// Whether a 5-byte jump may be written over instruction `first` and those behind it: the five bytes must be of one block, so that
-    /// nothing can branch between them, and no instruction before may reach into them; where any instruction may be the target of a jump, of one instruction. (Only a
-    /// function's first bytes are never taken for such a target: what stands there is done once.)
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, so that nothing can branch between the five bytes and no instruction
+    /// before reaches into them. They are of one block and of the [filler](Function::room) behind it, or go on to blocks that control enters only from the one
+    /// before. Where any instruction may be the target of a jump, they are of one instruction. (Only a function's first bytes are never taken for such a
+    /// target: what stands there is done once.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         if first.0 > 0 && self.insns[first.0 as usize - 1].next() > insn.ip {
             return false;
         }
         if self.blind && insn.ip != self.range.start {
-            return insn.len >= 5;
+            return u64::from(insn.len) >= JUMP;
         }
-        let block = self.blocks.partition_point(|b| b.insns.start <= first.0) - 1;
-        let last = &self.insns[self.blocks[block].insns.end as usize - 1];
-        last.end() >= insn.ip + 5
+        let end = insn.ip + JUMP;
+        let mut block = self.blocks.partition_point(|b| b.insns.start <= first.0) - 1;
+        loop {
+            let last = &self.insns[self.blocks[block].insns.end as usize - 1];
+            if last.end() >= end {
+                return true;
+            }
+            if let Ok(i) = self.room.binary_search_by_key(&(block as u32), |r| r.0.0) {
+                return last.end() + u64::from(self.room[i].1) >= end;
+            }
+            let only = [BlockId(block as u32)];
+            let follows = |next: &&Block| next.preds[..] == only && !next.external_entry && self.insns[next.insns.start as usize].ip == last.next();
+            // (A call would return into the jump.)
+            let straight = !self.blind && !last.is_overlapped() && self.insns[first.0 as usize..self.blocks[block].insns.end as usize].iter().all(|i| !is_call(i.flow));
+            if !straight || self.blocks.get(block + 1).filter(follows).is_none() {
+                return false;
+            }
+            block += 1;
+        }
     }
+}
+
+fn is_call(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
 /// Unwind facts that analysis needs (made by `unwind` from `.eh_frame` and the LSDAs).

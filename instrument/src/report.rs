@@ -64,6 +64,9 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
+    /// Those of them that begin without room for a jump into the clone (or where it would cover an instruction that handlers look at): calls through pointers
+    /// and from other files run their original.
+    pub without_entry: u64,
     /// Functions left alone.
     pub left: Left,
 }
@@ -218,6 +221,9 @@ impl Report {
         line("functions", format!("{} found, {} instrumented ({:.1}% of the code), {} left", f.found, f.instrumented, share(self.covered_bytes, self.text_bytes), f.left.total));
         for (reason, count) in &f.left.reasons {
             line("", format!("  {count} left: {reason}"));
+        }
+        if f.without_entry > 0 {
+            line("", format!("  {} begin without room for a jump: calls of them through pointers and from other files are not seen", f.without_entry));
         }
         line(
             "loads",

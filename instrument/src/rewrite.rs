@@ -97,6 +97,9 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     input
 }
 
+/// Bytes of an `endbr64`.
+const ENDBR: u64 = 4;
+
 /// A function's outcome.
 enum Outcome {
     Cloned(Box<Emitted>, ImplicitLoads),
@@ -193,6 +196,9 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
         faults::uncover(&elf, &mut clones);
         report.shows_faults = true;
     }
+    // (An `endbr64` stays in front.)
+    let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
+    report.functions.without_entry = clones.iter().filter(|c| !enters(c)).count() as u64;
     let gathered = Gathered { entries, clones, symbols, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0

@@ -40,6 +40,7 @@ fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         blocks: list,
         tables: Vec::new(),
         landings: Vec::new(),
+        room: Vec::new(),
         blind: false,
         regions: Vec::new(),
         gathers: Vec::new(),
