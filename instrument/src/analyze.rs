@@ -13,7 +13,7 @@ use crate::loops::Loops;
 use crate::operands::{Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
-use crate::room;
+use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
@@ -38,7 +38,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if pads.iter().zip(pads.iter().skip(1)).any(|(p, q)| q.0.start < p.0.end) || pads.iter().any(|p| !info.range.contains(&p.1)) {
         return Err(LeftReason::Unwind);
     }
-    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.taken.clone() };
+    let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.taken.clone() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
     let insns = decode(bytes, info.range.start, &certain)?.insns;
@@ -53,6 +53,16 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     });
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
         return Err(LeftReason::Undecodable);
+    }
+    let mut room = room::behind(input, program, info, &graph);
+    let later = room::later(Code { insns: &graph.insns, blocks: &graph.blocks, room: &room }, &graph, input.shows_faults);
+    if !later.is_empty() {
+        entries.outside.extend(later);
+        entries.outside.sort_unstable();
+        entries.outside.dedup();
+        let again = recover(input, decode(bytes, info.range.start, &certain)?.insns, &info.range, &entries, &info.words, &mut factory);
+        (graph, found) = (again.graph, again.found);
+        room = room::behind(input, program, info, &graph);
     }
     let hooks: Vec<InsnId> = match input.hook_calls {
         true => freestanding::hooks(&graph),
@@ -94,7 +104,6 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         }
     }
     let blind = is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
-    let room = room::behind(input, program, info, &graph);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         let pieces = stay::pieces(&graph.insns, &graph.blocks);

@@ -17,12 +17,12 @@
 //! The limits: 256 handlers a file (further ones see clones), faults in clones of this file only, steps of the trap flag (see `shown.s`). A library shows only its own handlers the original: others may be in
 //! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
 
-use crate::disasm::ends_flow;
 use crate::elf::Elf;
 use crate::emit::Emitted;
+use crate::risk::covers_risk;
 use crate::room::JUMP;
 use crate::unwind::Cie;
-use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions};
 use std::ops::Range;
 
 std::arch::global_asm!(include_str!("faults/shown.s"));
@@ -140,53 +140,16 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     [(range(start, thunks), frame), (range(thunks, code_len()), search)]
 }
 
-/// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump to where nothing is.
-fn may_fail(inst: &Instruction) -> bool {
-    use Mnemonic::*;
-    let harmless = |o: u32| match inst.op_kind(o) {
-        OpKind::Register => inst.op_register(o).is_gpr(),
-        kind => is_branch(kind) || inst.try_immediate(o).is_ok(),
-    };
-    match inst.mnemonic() {
-        Lea | Nop | Endbr64 => return false,
-        // Vectors are moved or cleared, whatever they hold.
-        Pxor | Xorps | Xorpd | Vpxor | Vxorps | Vxorpd | Movaps | Movapd | Movdqa | Movdqu | Movups | Movupd | Movd | Movq
-            if (0..inst.op_count()).all(|o| inst.op_kind(o) == OpKind::Register) =>
-        {
-            return false;
-        }
-        _ => {}
-    }
-    if !(0..inst.op_count()).all(harmless) {
-        return true;
-    }
-    match inst.mnemonic() {
-        Push | Pop | Leave | Call | Ret => false,
-        Mov | Movzx | Movsx | Movsxd | Add | Sub | Adc | Sbb | And | Or | Xor | Not | Neg | Inc | Dec | Cmp | Test | Shl | Shr | Sar | Rol | Ror | Shld | Shrd | Mul | Imul | Bt
-        | Bts | Btr | Btc | Bsf | Bsr | Bswap | Xchg | Cdq | Cqo | Cdqe | Cwde | Cwd | Cbw | Jmp | Clc | Stc | Cmc | Cld | Std => false,
-        // Jumps, moves and bytes that hang on flags.
-        _ => inst.condition_code() == ConditionCode::None,
-    }
-}
-
-fn is_branch(kind: OpKind) -> bool {
-    matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
-}
-
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>]) {
     for clone in clones {
-        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !covers_risk(bytes, at)));
+        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !bytes_cover_risk(bytes, at)));
     }
 }
 
-fn covers_risk(bytes: &[u8], at: u64) -> bool {
+fn bytes_cover_risk(bytes: &[u8], at: u64) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
-    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    let mut ended = false;
-    // (Behind the end of flow is filler.)
-    let covered = decoder.iter().take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst)));
-    covered.into_iter().any(|inst| may_fail(&inst))
+    covers_risk(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at)
 }
 
 /// Maps clones to the original, for the code: groups, then the steps of all.
@@ -364,58 +327,14 @@ mod tests {
     use crate::ir::FunctionId;
     use crate::layout::Placed;
     use crate::rewrite::analysis_input;
+    use crate::risk::may_fail;
     use crate::unwind::Tables;
+    use iced_x86::{Instruction, Mnemonic, OpKind};
     use mgz_annotations_schema::abi::FLAVOUR_PT;
     use mgz_annotations_schema::addrmap::AddrMap;
 
     fn decode(bytes: &[u8]) -> Instruction {
         Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode()
-    }
-
-    #[test]
-    fn what_may_fail_is_known() {
-        let any: [&[u8]; 10] = [
-            &[0x8b, 0x07],                   // mov eax, [rdi]
-            &[0x48, 0xa5],                   // movsq
-            &[0xf7, 0xf9],                   // idiv ecx
-            &[0x0f, 0x0b],                   // ud2
-            &[0xcc],                         // int3
-            &[0xff, 0x30],                   // push [rax]
-            &[0xff, 0x25, 0, 0, 0, 0],       // jmp [rip]
-            &[0xf2, 0x0f, 0x58, 0xc1],       // addsd xmm0, xmm1
-            &[0xd8, 0xc1],                   // fadd st, st(1)
-            &[0x0f, 0x31],                   // rdtsc
-        ];
-        let none: [&[u8]; 11] = [
-            // The end of the stack, and jumps to where nothing is.
-            &[0x53],
-            &[0xc3],
-            &[0xe8, 0, 0, 0, 0],
-            &[0xff, 0xd0],
-            &[0x48, 0x8d, 0x07],             // lea rax, [rdi]
-            &[0x0f, 0x1f, 0x44, 0, 0],       // nop [rax + rax]
-            &[0x83, 0xc0, 5],                // add eax, 5
-            &[0x0f, 0x94, 0xc0],             // sete al
-            &[0x74, 2],                      // je
-            &[0x66, 0x0f, 0xef, 0xc0],       // pxor xmm0, xmm0
-            &[0xf3, 0x0f, 0x1e, 0xfa],       // endbr64
-        ];
-        assert!(any.iter().all(|b| may_fail(&decode(b))), "{:?}", any.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
-        assert!(!none.iter().any(|b| may_fail(&decode(b))), "{:?}", none.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn entry_jumps_may_not_cover_what_may_fail() {
-        let load = [0x8b, 0x07]; // mov eax, [rdi]
-        let long = [0x8b, 0x87, 1, 2, 3, 4]; // mov eax, [rdi + distance]
-        let add = [0x83, 0xc0, 5];
-        let pushes = [0x55, 0x41, 0x57, 0x41, 0x56];
-        assert!(covers_risk(&[&load[..], &add, &add].concat(), 0x1000), "who goes on behind it would do so inside of the jump");
-        assert!(covers_risk(&[&add[..], &load, &add].concat(), 0x1000));
-        assert!(covers_risk(&long, 0x1000), "a handler may look at its bytes");
-        assert!(covers_risk(&[&add[..], &long].concat(), 0x1000));
-        assert!(!covers_risk(&[&add[..], &add, &load].concat(), 0x1000));
-        assert!(!covers_risk(&pushes, 0x1000));
     }
 
     /// The table's way from a clone place (bytes from the first clone) to the original, as `shown.s` goes it.

@@ -4,7 +4,7 @@
 //! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
 //! semantics beyond what is written here.
 
-use crate::room::JUMP;
+use crate::room::{Code, JUMP, fits};
 use iced_x86::{FlowControl, Instruction};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -316,42 +316,16 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
-    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, so that nothing can branch between the five bytes and no instruction
-    /// before reaches into them. They are of one block and of the [filler](Function::room) behind it, or go on to blocks that control enters only from the one
-    /// before. Where any instruction may be the target of a jump, they are of one instruction. (Only a function's first bytes are never taken for such a
-    /// target: what stands there is done once.)
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::room::fits`]. Where any instruction may be the target of a
+    /// jump, it must cover one instruction only. (Only a function's first bytes are never taken for such a target: what stands there is done once.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
-        if first.0 > 0 && self.insns[first.0 as usize - 1].next() > insn.ip {
-            return false;
-        }
         if self.blind && insn.ip != self.range.start {
             return u64::from(insn.len) >= JUMP;
         }
-        let end = insn.ip + JUMP;
-        let mut block = self.blocks.partition_point(|b| b.insns.start <= first.0) - 1;
-        loop {
-            let last = &self.insns[self.blocks[block].insns.end as usize - 1];
-            if last.end() >= end {
-                return true;
-            }
-            if let Ok(i) = self.room.binary_search_by_key(&(block as u32), |r| r.0.0) {
-                return last.end() + u64::from(self.room[i].1) >= end;
-            }
-            let only = [BlockId(block as u32)];
-            let follows = |next: &&Block| next.preds[..] == only && !next.external_entry && self.insns[next.insns.start as usize].ip == last.next();
-            // (A call would return into the jump.)
-            let straight = !self.blind && !last.is_overlapped() && self.insns[first.0 as usize..self.blocks[block].insns.end as usize].iter().all(|i| !is_call(i.flow));
-            if !straight || self.blocks.get(block + 1).filter(follows).is_none() {
-                return false;
-            }
-            block += 1;
-        }
+        let code = Code { insns: &self.insns, blocks: &self.blocks, room: &self.room };
+        fits(code, first, !self.blind)
     }
-}
-
-fn is_call(flow: FlowControl) -> bool {
-    matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
 /// Unwind facts that analysis needs (made by `unwind` from `.eh_frame` and the LSDAs).

@@ -44,6 +44,7 @@ pub mod plan;
 pub mod regs;
 pub mod report;
 pub mod rewrite;
+pub mod risk;
 pub mod room;
 pub mod stay;
 pub mod symbolic;

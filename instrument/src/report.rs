@@ -64,9 +64,9 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an instruction that handlers look at): calls through pointers
-    /// and from other files run their original.
-    pub without_entry: u64,
+    /// Those of them that begin without room for a jump into the clone (or where it would cover an instruction that handlers look at): of calls through
+    /// pointers and from other files, the first instructions run in the original, or all if there is no room further on.
+    pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
 }
@@ -222,8 +222,8 @@ impl Report {
         for (reason, count) in &f.left.reasons {
             line("", format!("  {count} left: {reason}"));
         }
-        if f.without_entry > 0 {
-            line("", format!("  {} begin without room for a jump: calls of them through pointers and from other files are not seen", f.without_entry));
+        if f.entered_late > 0 {
+            line("", format!("  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing", f.entered_late));
         }
         line(
             "loads",

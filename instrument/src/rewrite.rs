@@ -198,7 +198,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     }
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
-    report.functions.without_entry = clones.iter().filter(|c| !enters(c)).count() as u64;
+    report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
     let gathered = Gathered { entries, clones, symbols, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0

@@ -6,8 +6,10 @@
 use crate::cfg::Graph;
 use crate::disasm::{ends_flow, is_padding};
 use crate::functions::{FunctionInfo, Input, Program};
-use crate::ir::BlockId;
-use iced_x86::{Decoder, DecoderOptions};
+use crate::ir::{Block, BlockId, Insn, InsnId};
+use crate::loops::{Loops, NO_LOOP};
+use crate::risk::covers_risk;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
 /// Bytes of a near jump.
 pub const JUMP: u64 = 5;
@@ -59,13 +61,97 @@ fn filler(input: &Input, at: u64, limit: u64) -> u64 {
     end.min(limit) - at
 }
 
+/// A function's code, and what [`behind`] says of it.
+#[derive(Clone, Copy)]
+pub struct Code<'a> {
+    /// Sorted by address.
+    pub insns: &'a [Insn],
+    /// Sorted by address.
+    pub blocks: &'a [Block],
+    /// See [`behind`].
+    pub room: &'a [(BlockId, u8)],
+}
+
+/// Whether a jump may be written over instruction `first` and those behind it, so that nothing can branch between its bytes and no instruction before reaches
+/// into them. They are of one block and of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only from the one before.
+pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
+    let first = first.0 as usize;
+    let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
+    if first > 0 && code.insns[first - 1].next() > insn.ip {
+        return false;
+    }
+    let mut block = code.blocks.partition_point(|b| b.insns.start as usize <= first) - 1;
+    loop {
+        let behind = code.blocks[block].insns.end as usize;
+        let last = &code.insns[behind - 1];
+        if last.end() >= end {
+            return true;
+        }
+        if let Ok(i) = code.room.binary_search_by_key(&(block as u32), |r| r.0.0) {
+            return last.end() + u64::from(code.room[i].1) >= end;
+        }
+        let only = [BlockId(block as u32)];
+        let follows = |next: &&Block| next.preds[..] == only && !next.external_entry && code.insns[next.insns.start as usize].ip == last.next();
+        // (A call would return into the jump.)
+        let straight = beyond && !last.is_overlapped() && code.insns[first..behind].iter().all(|i| !is_call(i.flow));
+        if !straight || code.blocks.get(block + 1).filter(follows).is_none() {
+            return false;
+        }
+        block += 1;
+    }
+}
+
+fn is_call(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
+}
+
+/// Blocks from a function's start on that are looked through for a later way into the clone.
+const LOOK: usize = 16;
+
+/// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
+/// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
+/// `careful`: nothing that can fail may be covered ([`covers_risk`]).
+pub fn later(code: Code, graph: &Graph, careful: bool) -> Vec<u64> {
+    let good = |first: u32| {
+        let insns = &code.insns[first as usize..];
+        fits(code, InsnId(first), true) && !(careful && covers_risk(insns.iter().map(|i| i.inst), insns[0].ip))
+    };
+    let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
+    if good(start) {
+        return Vec::new();
+    }
+    let loops = Loops::find(graph);
+    let mut found = Vec::new();
+    let mut ways = vec![0];
+    let mut next = 0;
+    while let Some(&b) = ways.get(next) {
+        next += 1;
+        let block = &code.blocks[b];
+        let from = if b == 0 { start + 1 } else { block.insns.start };
+        let is_loop = loops.of_block[b] != NO_LOOP;
+        match (from..block.insns.end).find(|&i| !is_loop && good(i)) {
+            Some(i) => found.push(code.insns[i as usize].ip),
+            None => {
+                for s in &block.succs {
+                    let s = s.0 as usize;
+                    if ways.len() < LOOK && !ways.contains(&s) {
+                        ways.push(s);
+                    }
+                }
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analyze::analyze;
     use crate::discover::discover;
     use crate::functions::{FuncSymbol, Options, SegmentBytes};
-    use crate::ir::{Function, FunctionId, InsnId, UnwindRange};
+    use crate::ir::{Function, FunctionId, UnwindRange};
     use mgz_annotations_schema::abi::FLAVOUR_SOFT;
 
     const START: u64 = 0x1000;
@@ -147,5 +233,23 @@ mod tests {
         assert!(!fits(&first(&[0x31, 0xc0, 0xff, 0xc0, 0xff, 0xcf, 0x75, 0xfa, 0xc3, 0x90, 0x90], 9, RET, |_| ())));
         // A call would return into the jump: jrcxz +2; call rax; ret
         assert!(!fits(&first(&[0xe3, 0x02, 0xff, 0xd0, 0xc3, 0x90, 0x90], 5, RET, |_| ())));
+    }
+
+    #[test]
+    fn a_function_whose_start_has_no_room_is_entered_later() {
+        let patches = |f: &Function| f.blocks.iter().filter(|b| b.external_entry).map(|b| f.insns[b.insns.start as usize].ip - START).collect::<Vec<_>>();
+        // A loop begins behind xor eax, eax (no room before it): inc eax; dec edi; jne -6; then mov rax, [rsi]; mov rcx, [rdi]; ret
+        let code = [0x31, 0xc0, 0xff, 0xc0, 0xff, 0xcf, 0x75, 0xfa, 0x48, 0x8b, 0x06, 0x48, 0x8b, 0x0f, 0xc3];
+        let f = first(&code, 15, RET, |_| ());
+        assert_eq!((fits(&f), patches(&f)), (false, vec![0, 8]));
+        // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
+        let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
+        assert_eq!(patches(&first(&code, 9, RET, |i| i.shows_faults = true)), [0, 3]);
+        assert_eq!(patches(&first(&code, 9, RET, |_| ())), [0]);
+        let code = [0xb8, 2, 0, 0, 0, 0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
+        assert_eq!(patches(&first(&code, 14, RET, |i| i.shows_faults = true)), [0]);
+        // On both ways: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret
+        let code = [0x48, 0x8b, 0x07, 0x74, 0x09, 0x48, 0x8b, 0x0e, 0xba, 1, 0, 0, 0, 0xc3, 0xb9, 1, 0, 0, 0, 0xc3];
+        assert_eq!(patches(&first(&code, 20, RET, |i| i.shows_faults = true)), [0, 8, 14]);
     }
 }
