@@ -15,7 +15,7 @@ use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
-use crate::tables::{self, Found, is_indirect_jump};
+use crate::tables::{self, Found, Known, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::FLAVOUR_SOFT;
 use std::ops::Range;
@@ -198,12 +198,13 @@ pub fn recover(
     if !insns.iter().any(is_indirect_jump) {
         return Recovery { graph: Graph::build(insns, range, &with_words(&|_| false), &[]), found: Vec::new(), course: None };
     }
+    let mut known = Known::default();
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
         for _ in 0..ROUNDS {
             let graph = Graph::build(insns.clone(), range, &current, &jumps);
-            let found = tables::find(&graph, range, input, factory, hopeful);
+            let found = tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
             let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
@@ -222,7 +223,7 @@ pub fn recover(
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
     let graph = Graph::build(insns.clone(), range, &all, &[]);
-    let mut found = tables::find(&graph, range, input, factory, false);
+    let mut found = tables::find(&graph, range, input, factory, false, &mut known);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
     Recovery { graph: Graph::build(insns, range, &all, &jumps), found, course: None }

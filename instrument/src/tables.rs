@@ -11,10 +11,12 @@
 use crate::cfg::Graph;
 use crate::disasm::index_of;
 use crate::functions::Input;
+use crate::hash::{FastHasher, FastMap};
 use crate::ir::{Gpr, Insn, RegSet, TableForm};
 use crate::regs::{CALLER_SAVED, RegUse, gpr, reg_use, registers};
 use crate::symbolic::{Id, Machine, Value};
 use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpKind};
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// Blocks that are looked at before the jump's own.
@@ -70,21 +72,22 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the graph is are left out. A loop around a switch is
 /// closed by the switch's own cases, so that its way back is reached only once the table is found. What is found so must be
 /// found again in the graph that has its targets.
-pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, hopeful: bool) -> Vec<Found> {
+pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, hopeful: bool, known: &mut Known) -> Vec<Found> {
+    known.begin(graph.insns.len());
     let mut found = Vec::new();
     let mut constants = None;
     for (b, block) in graph.blocks.iter().enumerate() {
         if !is_indirect_jump(&graph.insns[block.insns.end as usize - 1]) {
             continue;
         }
-        let here = examine(graph, b, range, input, factory, None);
+        let here = examine(graph, b, range, input, factory, View { constants: None, hopeful: false }, known);
         if here.as_ref().is_some_and(|f| f.certain) {
             found.extend(here);
             continue;
         }
         // The table's address may be in a register since long before.
-        let constants = constants.get_or_insert_with(|| Constants::find(graph, input, factory));
-        found.extend(examine(graph, b, range, input, factory, Some((constants, hopeful))).or(here));
+        let constants = constants.get_or_insert_with(|| Constants::find(graph, input, known.uses(graph, factory)));
+        found.extend(examine(graph, b, range, input, factory, View { constants: Some(constants), hopeful }, known).or(here));
     }
     found
 }
@@ -98,8 +101,7 @@ struct Constants {
 }
 
 impl Constants {
-    fn find(graph: &Graph, input: &Input, factory: &mut InstructionInfoFactory) -> Constants {
-        let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(registers(factory, &i.inst))).collect();
+    fn find(graph: &Graph, input: &Input, uses: &[RegUse]) -> Constants {
         let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
         let mut passed = vec![false; at_block.len()];
         let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
@@ -129,14 +131,6 @@ impl Constants {
         let address = |c: &u64| *c >= 0x1000 && input.segment_at(*c).is_some();
         at_block.iter_mut().flatten().flatten().for_each(|c| *c = c.filter(address));
         Constants { at_block, passed }
-    }
-
-    fn preset(&self, block: usize, machine: &mut Machine) {
-        for (r, c) in self.at_block[block].iter().flatten().enumerate() {
-            if let Some(c) = c {
-                machine.preset(Gpr(r as u8), *c);
-            }
-        }
     }
 }
 
@@ -175,37 +169,123 @@ fn constant_step(insn: &Insn, u: &RegUse, state: &mut [Option<u64>; 16]) {
 /// `upper[id] ≤ bound`.
 type Bounds = Vec<(Id, u64)>;
 
-fn examine(
-    graph: &Graph,
-    b: usize,
-    range: &Range<u64>,
-    input: &Input,
-    factory: &mut InstructionInfoFactory,
-    constants: Option<(&Constants, bool)>,
-) -> Option<Found> {
-    let hopeful = constants.is_some_and(|c| c.1);
-    let constants = constants.map(|c| c.0);
-    let mut search = Search { graph, factory, constants, hopeful, jump: graph.blocks[b].insns.end as usize - 1, budget: PATHS };
-    let (shape, count) = search.explore(&mut vec![b])?;
-    Some(read_table(graph, range, input, search.jump, &shape, count, search.factory, graph.blocks[b].insns.start as usize))
+fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, view: View, known: &mut Known) -> Option<Found> {
+    let jump = graph.blocks[b].insns.end as usize - 1;
+    let answer = known.get(graph, view, jump).unwrap_or_else(|| {
+        let mut search = Search { graph, factory, view, jump, budget: PATHS, seen: vec![b] };
+        let answer = search.explore(&mut vec![b]);
+        let seen = search.seen;
+        known.note(graph, view, jump, seen, answer);
+        answer
+    });
+    let (shape, count) = answer?;
+    let contents = known.contents(graph, range, input, shape, count);
+    Some(table_of(graph, input, jump, &shape, contents, factory, graph.blocks[b].insns.start as usize))
+}
+
+/// What a search knows but the code and its blocks.
+#[derive(Clone, Copy)]
+struct View<'s> {
+    constants: Option<&'s Constants>,
+    /// See [`find`].
+    hopeful: bool,
+}
+
+impl View<'_> {
+    /// Whether control gets from the end of block `b` to a jump.
+    fn reaches(self, b: usize) -> bool {
+        !self.hopeful || self.constants.is_none_or(|c| c.passed[b])
+    }
+
+    fn presets(self, b: usize) -> Option<[Option<u64>; 16]> {
+        self.constants.and_then(|c| c.at_block[b])
+    }
+
+    /// All that a search asks of a block, as a number that is another one as soon as anything of it is.
+    fn print(self, graph: &Graph, b: usize) -> u64 {
+        let block = &graph.blocks[b];
+        let (first, last) = (&graph.insns[block.insns.start as usize], &graph.insns[block.insns.end as usize - 1]);
+        let mut hasher = FastHasher::default();
+        (first.ip, last.ip, block.insns.start, block.insns.end, block.external_entry, block.preds.len()).hash(&mut hasher);
+        for p in &block.preds {
+            (graph.blocks[p.0 as usize].insns.start, self.reaches(p.0 as usize)).hash(&mut hasher);
+        }
+        // (Nothing known is as good as no constants.)
+        if let Some(presets) = self.presets(b).filter(|p| p.iter().any(Option::is_some)) {
+            presets.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// A table and the number of its entries, if a bound was found.
+type Answer = Option<(Shape, Option<u64>)>;
+
+/// What searches have found, for the rounds to come: nearly all blocks of one round are the same in the next, and a jump whose table has no bound is dear.
+#[derive(Debug, Default)]
+pub struct Known {
+    insns: usize,
+    /// By instruction, once asked for.
+    uses: Vec<RegUse>,
+    /// By jump.
+    answers: FastMap<u32, Vec<(Vec<(u32, u64)>, Answer)>>,
+    /// What tables hold.
+    contents: FastMap<(Shape, Option<u64>), Contents>,
+}
+
+impl Known {
+    /// Instructions have other numbers where other filler was dropped.
+    fn begin(&mut self, insns: usize) {
+        if self.insns != insns {
+            *self = Known { insns, ..Known::default() };
+        }
+    }
+
+    fn uses(&mut self, graph: &Graph, factory: &mut InstructionInfoFactory) -> &[RegUse] {
+        if self.uses.is_empty() {
+            self.uses = graph.insns.iter().map(|i| reg_use(registers(factory, &i.inst))).collect();
+        }
+        &self.uses
+    }
+
+    fn contents(&mut self, graph: &Graph, range: &Range<u64>, input: &Input, shape: Shape, count: Option<u64>) -> Contents {
+        self.contents.entry((shape, count)).or_insert_with(|| Contents::read(graph, range, input, &shape, count)).clone()
+    }
+
+    /// The answer of a search that met the same blocks.
+    fn get(&self, graph: &Graph, view: View, jump: usize) -> Option<Answer> {
+        let same = |&(first, print): &(u32, u64)| {
+            let b = graph.blocks.binary_search_by_key(&first, |b| b.insns.start);
+            b.is_ok_and(|b| view.print(graph, b) == print)
+        };
+        self.answers.get(&(jump as u32))?.iter().rev().find(|a| a.0.iter().all(same)).map(|a| a.1)
+    }
+
+    fn note(&mut self, graph: &Graph, view: View, jump: usize, mut seen: Vec<usize>, answer: Answer) {
+        seen.sort_unstable();
+        seen.dedup();
+        let met = seen.into_iter().map(|b| (graph.blocks[b].insns.start, view.print(graph, b))).collect();
+        self.answers.entry(jump as u32).or_default().push((met, answer));
+    }
 }
 
 /// Looks for a table and its bound on every path that leads to a jump, as far back as needed.
 struct Search<'s> {
     graph: &'s Graph,
     factory: &'s mut InstructionInfoFactory,
-    constants: Option<&'s Constants>,
-    /// See [`find`].
-    hopeful: bool,
+    view: View<'s>,
     jump: usize,
     budget: u32,
+    /// Blocks that were looked at.
+    seen: Vec<usize>,
 }
 
 impl Search<'_> {
     /// `chain`: blocks of a path that ends at the jump, last one first. Gives the table and, if all ways to get onto the path bound the
     /// index, the number of entries.
-    fn explore(&mut self, chain: &mut Vec<usize>) -> Option<(Shape, Option<u64>)> {
+    fn explore(&mut self, chain: &mut Vec<usize>) -> Answer {
         let added = self.extend(chain);
+        self.seen.extend_from_slice(&chain[chain.len() - added..]);
         let result = self.decide(chain);
         chain.truncate(chain.len() - added);
         result
@@ -225,7 +305,7 @@ impl Search<'_> {
         chain.len() - before
     }
 
-    fn decide(&mut self, chain: &mut Vec<usize>) -> Option<(Shape, Option<u64>)> {
+    fn decide(&mut self, chain: &mut Vec<usize>) -> Answer {
         self.budget = self.budget.checked_sub(1)?;
         let here = self.run(chain);
         // That an index is a byte bounds it as well, but a compare further up may do better.
@@ -237,8 +317,7 @@ impl Search<'_> {
         }
         let graph = self.graph;
         let top = *chain.last()?;
-        let reached = |b: usize| !self.hopeful || self.constants.is_none_or(|c| c.passed[b]);
-        let preds: Vec<usize> = graph.blocks[top].preds.iter().map(|p| p.0 as usize).filter(|&p| reached(p)).collect();
+        let preds: Vec<usize> = graph.blocks[top].preds.iter().map(|p| p.0 as usize).filter(|&p| self.view.reaches(p)).collect();
         let one = preds.len() == 1 && graph.blocks[top].preds.len() > 1;
         if graph.blocks[top].external_entry || chain.len() >= CHAIN || preds.len() < 2 && !one || preds.len() > MOST_WAYS {
             return here;
@@ -249,8 +328,13 @@ impl Search<'_> {
                 return here;
             }
             chain.push(pred);
+            self.seen.push(pred);
             let way = self.explore(chain);
             chain.pop();
+            // One way on which nothing better is known decides: no other way makes the bound smaller.
+            if way == here {
+                return here;
+            }
             let Some((shape, Some(count))) = way else { return here };
             all = match all {
                 None => Some((shape, Some(count))),
@@ -262,12 +346,15 @@ impl Search<'_> {
     }
 
     /// Executes one path.
-    fn run(&mut self, chain: &[usize]) -> Option<(Shape, Option<u64>)> {
+    fn run(&mut self, chain: &[usize]) -> Answer {
         let graph = self.graph;
         let mut machine = Machine::new();
         let mut bounds = Bounds::new();
-        if let (Some(constants), Some(&top)) = (self.constants, chain.last()) {
-            constants.preset(top, &mut machine);
+        let presets = chain.last().and_then(|&top| self.view.presets(top));
+        for (r, c) in presets.iter().flatten().enumerate() {
+            if let Some(c) = c {
+                machine.preset(Gpr(r as u8), *c);
+            }
         }
         for (i, &block) in chain.iter().enumerate().rev() {
             let insns = graph.blocks[block].insns.clone();
@@ -376,7 +463,7 @@ fn target_of(machine: &mut Machine, insn: &Insn, jump: usize) -> Option<Id> {
 }
 
 /// A table without its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     load: usize,
     table: u64,
@@ -416,25 +503,33 @@ fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (S
     (Shape { table: shape.table.wrapping_sub(c.wrapping_mul(width)), ..shape }, index)
 }
 
-#[allow(clippy::too_many_arguments, reason = "one caller; the parts of one question")]
-fn read_table(
-    graph: &Graph,
-    range: &Range<u64>,
-    input: &Input,
-    jump: usize,
-    shape: &Shape,
-    count: Option<u64>,
-    factory: &mut InstructionInfoFactory,
-    block_start: usize,
-) -> Found {
-    let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
-    let whole = count.and_then(|count| read_whole(input, shape, count, &inside, range));
-    let certain = whole.is_some();
-    let (targets, strays, relocated) = match whole {
-        Some((targets, relocated)) => (targets, Vec::new(), relocated),
-        None => guess(input, shape, &inside),
-    };
-    let closed = targets.iter().all(|t| inside(*t));
+/// What a table holds.
+#[derive(Clone, Debug)]
+struct Contents {
+    targets: Vec<u64>,
+    strays: Vec<u64>,
+    relocated: bool,
+    certain: bool,
+    closed: bool,
+}
+
+impl Contents {
+    fn read(graph: &Graph, range: &Range<u64>, input: &Input, shape: &Shape, count: Option<u64>) -> Contents {
+        let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
+        let whole = count.and_then(|count| read_whole(input, shape, count, &inside, range));
+        let certain = whole.is_some();
+        let (targets, strays, relocated) = match whole {
+            Some((targets, relocated)) => (targets, Vec::new(), relocated),
+            None => guess(input, shape, &inside),
+        };
+        let closed = targets.iter().all(|t| inside(*t));
+        Contents { targets, strays, relocated, certain, closed }
+    }
+}
+
+/// The table as its jump uses it.
+fn table_of(graph: &Graph, input: &Input, jump: usize, shape: &Shape, contents: Contents, factory: &mut InstructionInfoFactory, block_start: usize) -> Found {
+    let Contents { targets, strays, relocated, certain, closed } = contents;
     let read_only = input.segment_at(shape.table).is_some_and(|s| !s.writable);
     let tainted = taint(graph, shape.load, jump, block_start, factory);
     Found {
