@@ -63,6 +63,12 @@ fn faults() {
     check("faults", &["keep-registers"], Options { lossy: true, soft_only: true, ..Options::default() });
 }
 
+/// Without the forms that are not understood, whose cases run in original code: distances without sign from somewhere else than the table, of one byte or two, and subtracted ones.
+#[test]
+fn tables() {
+    check("tables", &[], Options { instrument: &["--exclude", "^(image_base|image_masked|bytes|words|backwards)$"], ..Options::default() });
+}
+
 /// The targets of a computed goto and functions of three bytes that are called by pointer may have no room for a
 /// jump into the clone.
 #[test]

@@ -238,12 +238,17 @@ pub fn set(control: &mut Control, hooks: Hooks) {
     };
 }
 
-/// Forgets the known addresses of a control page in the recorder's file.
+/// Forgets the known addresses of a control page in the recorder's file. Its thread may be looking for one meanwhile: whoever has found a key goes on to its
+/// value, so that values stay. (What is forgotten for a library that is unmapped, nobody looks for who may call it.)
 pub fn forget(ring: Ring) {
-    // SAFETY: the second half of such a control page is this table's; entries are valid in any state.
-    unsafe { core::ptr::write_bytes((ring.address + CACHE) as *mut u8, 0, 16 * CACHE_ENTRIES) };
-    // SAFETY: the bottom of the stack of hooks is set aside for this.
-    unsafe { core::ptr::write_bytes(ring.hook_stack() as *mut u8, 0, thread::HOOK_MEMORY) };
+    let tables = [(ring.address + CACHE, CACHE_ENTRIES), (ring.hook_stack(), thread::HOOK_MEMORY / 16)];
+    for (table, entries) in tables {
+        for n in 0..entries {
+            // SAFETY: the second half of such a control page is this table's, and the bottom of the stack of hooks is set aside for the other; entries of
+            // two words are valid in any state.
+            unsafe { ((table + 16 * n) as *mut u64).write_volatile(0) };
+        }
+    }
 }
 
 /// Notes where an original address goes on.

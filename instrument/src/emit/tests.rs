@@ -598,6 +598,13 @@ fn translated_indirect_transfers_hand_their_target_over() {
     let (f, bytes) = function(&[&[0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     assert_eq!(e.fixups.iter().next().unwrap(), Fixup { at: 12, end: 16, kind: FixupKind::Original(0x1016) });
+    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W processors disagree on what 66 means.
+    let (f, bytes) = function(&[&[0x66, 0x48, 0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
+    assert_eq!(e.fixups.iter().next().unwrap(), Fixup { at: 12, end: 16, kind: FixupKind::Original(0x1018) });
+    assert_eq!(e.code[9..12], [0x48, 0x8b, 0x05]);
+    let (f, bytes) = function(&[&[0x66, 0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
+    assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(), EmitError::Encoding);
     // ret 8 is left alone.
     let (f, bytes) = function(&[&[0xc2, 8, 0]], RegSet::EMPTY);
     assert_eq!(emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(), EmitError::Encoding);

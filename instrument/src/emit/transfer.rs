@@ -102,8 +102,12 @@ impl Emitter<'_> {
     /// Puts the address that an indirect call or jump goes to into its place. Returns the register that it was in, and whether that is saved.
     fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
-        let prefixes = raw.iter().take_while(|b| matches!(b, 0x67 | 0xf2 | 0x3e | 0x64)).count();
+        let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64)).count();
         let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
+        // Calls of the thread-local storage's resolver have 66 before REX.W, which says nothing then. Alone, processors disagree on it.
+        if raw[..prefixes].contains(&0x66) && rex.is_none_or(|rex| rex & 8 == 0) {
+            return Err(EmitError::Encoding);
+        }
         let at = prefixes + usize::from(rex.is_some());
         let &[0xff, modrm, ref rest @ ..] = &raw[at..] else { return Err(EmitError::Encoding) };
         let mut load: Vec<u8> = raw[..prefixes].iter().copied().filter(|b| matches!(b, 0x67 | 0x64)).collect();
