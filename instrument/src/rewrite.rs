@@ -123,7 +123,7 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
 fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> Result<Wrapped, Refusal> {
     handlers::wrapped(elf, input, program).ok_or_else(|| {
         Refusal::declined(format!(
-            "it may install a handler for SIGSEGV or the like that looks at where a fault happened ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
+            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
             finding.why, finding.at
         ))
     })
@@ -150,7 +150,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
-    let inspected = handlers::inspected_faults(&elf, &input, &program);
+    let inspected = handlers::inspected_faults(&elf, &input, &program, options.flavour == FLAVOUR_PT);
     input.shows_faults = inspected.is_some();
     let wrapped = match inspected {
         Some(finding) if options.flavour == FLAVOUR_PT => Some(shown_by(&elf, &input, &program, &finding)?),

@@ -39,12 +39,15 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("faults", "static", "a handler that may use its third argument", IN_THE_FILE),
     // (That is not known, or described in memory which is not followed.)
     row("rewind", "static", "a handler that is ", IN_THE_FILE),
+    row("breaks", "static", "a handler that ", IN_THE_FILE),
     row("handlers", "static", "a handler that is described in memory which is not followed", IN_THE_FILE),
     row("handlers", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("rewind", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("handlers", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("rewind", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("faults", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
+    row("breaks", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
+    row("breaks", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("forks", "static", "a handler that is not known", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
     row("panics", "static", "the address of a function that installs any handler is stored in data", "Rust's standard library calls the C library's function that installs any handler by its address in the global offset table, which no relocation writes"),
     row("overflow", "clang static", "a handler that is described in memory which is not followed", "its action is a copy that memcpy has made"),
@@ -246,7 +249,7 @@ programs! {
     // Signals.
     signals alarms stepped waits redzone retries overflow faults rewind handlers
     // Threads and processes.
-    threads parallel cancel undone openmp forks
+    threads parallel cancel breaks undone openmp forks
     // Start-up and storage.
     tls ifuncs stack
     // Loads.
@@ -345,7 +348,7 @@ fn handlers_and_layouts() {
     ];
     let mut verdict = Verdict::default();
     for way in ways {
-        for name in ["handlers", "rewind", "faults"] {
+        for name in ["handlers", "rewind", "faults", "breaks"] {
             let dir = tempfile::tempdir().unwrap();
             match way.build(name, dir.path()) {
                 Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, &[], dir.path(), &mut verdict),

@@ -135,20 +135,15 @@ mgz_faults_thunks:
     movsxd r11, dword ptr [r8 + 4]
     add r11, r8
     mov r11, [r11 + 8*rax]
-    cmp edi, 11
-    ja 9f
-    mov eax, 0x9b0                      // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV
-    bt eax, edi
-    jnc 9f
     test rsi, rsi
     jz 9f
     test rdx, rdx
     jz 9f
-    cmp dword ptr [rsi + 8], 0          // si_code: not sent by a process
-    jle 9f
     mov r10, [rdx + 168]                // rip
-    cmp edi, 5
+    cmp edi, 5                          // SIGTRAP
     jne 2f
+    cmp dword ptr [rsi + 8], 0          // si_code: sent by a process
+    jle 2f
     // SI_KERNEL: an int3, and rip is behind it. A step is left alone: shown a function's start, it would go on at the entry jump, and so on for ever.
     cmp dword ptr [rsi + 8], 0x80
     jne 9f
@@ -244,11 +239,18 @@ mgz_faults_pushes:
     add r13, r10
 2:  test ebx, ebx
     jnz 8f
-    xor eax, eax
-    cmp edi, 5
-    sete al
-    add r13, rax                        // behind the int3
     mov rax, [rdx + 168]
+    cmp edi, 11
+    ja 2f
+    mov ecx, 0x9b0                      // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV
+    bt ecx, edi
+    jnc 2f
+    cmp dword ptr [rsi + 8], 0          // si_code: not sent by a process, so that there is si_addr
+    jle 2f
+    xor ecx, ecx
+    cmp edi, 5
+    sete cl
+    add r13, rcx                        // behind the int3
     cmp [rsi + 16], rax                 // si_addr
     jne 2f
     mov [rsi + 16], r13

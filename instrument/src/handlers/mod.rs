@@ -7,7 +7,8 @@
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
 //!
-//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV;
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV (with the `pt` flavour only if the handler is not one that is known to look at
+//!   the context: some end a system call that is under way in a certain piece of code);
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away;
@@ -49,6 +50,7 @@ const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
 const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
+const LOOKS: &str = "a handler that may use its third argument, the context of the fault";
 const NOT_UNDERSTOOD: &str = "its function is not understood";
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
@@ -69,16 +71,16 @@ pub struct Finding {
     pub why: &'static str,
 }
 
-/// The first place in a file, if there is one.
-pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
-    first(elf, input, program, false)
+/// The first place in a file, if there is one. `contexts`: handlers of other signals that look at the context count as well.
+pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program, contexts: bool) -> Option<Finding> {
+    first(elf, input, program, false, contexts)
 }
 
 /// How a file calls the C library's `sigaction`, if [`crate::faults`] can take its place: nothing but calls knows its address, and nothing else
 /// installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = wrapped::find(elf, input, program)?;
-    first(elf, input, program, true).is_none().then_some(wrapped)
+    first(elf, input, program, true, true).is_none().then_some(wrapped)
 }
 
 /// The functions that install the handlers they are given.
@@ -87,7 +89,7 @@ fn is_installer(name: &str) -> bool {
 }
 
 /// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it is none of them.
-fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
+fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool, contexts: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
         return Some(Finding { at: 0, why: "the address of sigaction is stored in data" });
@@ -98,7 +100,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     if let Some(finding) = unseen(input, program, &imports) {
         return Some(finding);
     }
-    let search = Search { input, program, imports: &imports, wrapped, asked: RefCell::default() };
+    let search = Search { input, program, imports: &imports, wrapped, contexts, asked: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
@@ -308,6 +310,8 @@ struct Search<'a> {
     imports: &'a Imports,
     /// Calls of `sigaction` are left out of account.
     wrapped: bool,
+    /// See [`inspected_faults`].
+    contexts: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
     asked: RefCell<HashMap<(u64, u8), bool>>,
 }
@@ -441,9 +445,19 @@ impl<'a> Search<'a> {
     /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
     /// memory that is not followed.
     fn site(&self, state: &State, signal: Value, action: Value, kernel: bool, describes: bool) -> Verdict {
-        if action.as_constant() == Some(0) || signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
+        if action.as_constant() == Some(0) {
             return Verdict::Harmless;
         }
+        let verdict = self.action(state, action, kernel, describes);
+        match signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
+            true if self.contexts && verdict == Verdict::Harmful(LOOKS) => verdict,
+            true => Verdict::Harmless,
+            false => verdict,
+        }
+    }
+
+    /// Judges an action, whatever the signal.
+    fn action(&self, state: &State, action: Value, kernel: bool, describes: bool) -> Verdict {
         let Some(at) = place(action) else {
             return if describes { Verdict::Harmful(NOT_FOLLOWED) } else { Verdict::Restored(None) };
         };
@@ -465,7 +479,7 @@ impl<'a> Search<'a> {
         match self.program.function_at(handler).filter(|f| self.program.function(*f).range.start == handler) {
             _ if handler <= 1 => Verdict::Harmless,
             Some(f) if !self.uses(f.0 as usize, 2, DEPTH) => Verdict::Harmless,
-            Some(_) => Verdict::Harmful("a handler that may use its third argument, the context of the fault"),
+            Some(_) => Verdict::Harmful(LOOKS),
             None => Verdict::Harmful("a handler that is not a known function"),
         }
     }
@@ -550,6 +564,7 @@ impl<'a> Search<'a> {
 }
 
 /// Judgement of a place that installs a handler.
+#[derive(PartialEq)]
 enum Verdict {
     Harmless,
     /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
