@@ -8,7 +8,7 @@
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
 //!
 //! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV (with the `pt` flavour only if the handler is not one that is known to look at
-//!   the context: some end a system call that is under way in a certain piece of code);
+//!   the instruction pointer: some end a system call that is under way in a certain piece of code);
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away;
@@ -44,11 +44,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
 const FAULTS: [u64; 5] = [4, 5, 7, 8, 11];
+const SIGPROF: u64 = 27;
 const SA_SIGINFO: u64 = 4;
 /// Offset of the flags in glibc's `struct sigaction`, and in the kernel's.
 const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
+/// Offset of the instruction pointer in `ucontext_t`.
+const REG_RIP: u64 = 168;
 const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
 const LOOKS: &str = "a handler that may use its third argument, the context of the fault";
 const NOT_UNDERSTOOD: &str = "its function is not understood";
@@ -100,7 +103,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool, contexts: b
     if let Some(finding) = unseen(input, program, &imports) {
         return Some(finding);
     }
-    let search = Search { input, program, imports: &imports, wrapped, contexts, asked: RefCell::default() };
+    let search = Search { input, program, imports: &imports, wrapped, contexts, is_static: elf.is_static_executable(), asked: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
@@ -312,6 +315,8 @@ struct Search<'a> {
     wrapped: bool,
     /// See [`inspected_faults`].
     contexts: bool,
+    /// The C library is in the file, with its profiler, which hardly any program uses (and which would attribute samples to clones).
+    is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
     asked: RefCell<HashMap<(u64, u8), bool>>,
 }
@@ -449,8 +454,13 @@ impl<'a> Search<'a> {
             return Verdict::Harmless;
         }
         let verdict = self.action(state, action, kernel, describes);
-        match signal.low(4).as_constant().is_some_and(|s| !FAULTS.contains(&s)) {
-            true if self.contexts && verdict == Verdict::Harmful(LOOKS) => verdict,
+        let known = signal.low(4).as_constant();
+        if known == Some(SIGPROF) && self.is_static {
+            return Verdict::Harmless;
+        }
+        match known.is_some_and(|s| !FAULTS.contains(&s)) {
+            // (The handlers of the C library itself, which are in static executables, hand on whatever is in the argument registers.)
+            true if self.contexts && verdict == Verdict::Harmful(LOOKS) && self.reads_place(state, action) => verdict,
             true => Verdict::Harmless,
             false => verdict,
         }
@@ -482,6 +492,18 @@ impl<'a> Search<'a> {
             Some(_) => Verdict::Harmful(LOOKS),
             None => Verdict::Harmful("a handler that is not a known function"),
         }
+    }
+
+    /// Whether an action's handler itself reads (or sets) where the signal found the program.
+    fn reads_place(&self, state: &State, action: Value) -> bool {
+        let handler = place(action).and_then(|at| state.read(at, 8).as_constant());
+        let Some(graph) = handler.and_then(|h| self.program.function_at(h)).and_then(|f| self.graph(f.0 as usize)) else { return false };
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << 2) else { return true };
+        graph.insns.iter().zip(&states).any(|(insn, state)| {
+            let base = state.as_ref().map(|s| s.register(insn.inst.memory_base()));
+            base == Some(Value::Param(2)) && insn.inst.memory_displacement64() == REG_RIP
+        })
     }
 
     /// Whether a function may read through its argument number `param`, or give it away.
