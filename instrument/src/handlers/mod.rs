@@ -501,8 +501,11 @@ impl<'a> Search<'a> {
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << 2) else { return true };
         graph.insns.iter().zip(&states).any(|(insn, state)| {
-            let base = state.as_ref().map(|s| s.register(insn.inst.memory_base()));
-            base == Some(Value::Param(2)) && insn.inst.memory_displacement64() == REG_RIP
+            // (Or some place in the context that is not known.)
+            state.as_ref().is_some_and(|s| match s.register(insn.inst.memory_base()) {
+                Value::Param(2) => insn.inst.memory_displacement64() == REG_RIP,
+                base => insn.inst.mnemonic() != Mnemonic::Lea && base.taint() & 1 << 2 != 0,
+            })
         })
     }
 
