@@ -17,7 +17,7 @@ use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
-use mgz_annotations_schema::abi::FLAVOUR_SOFT;
+use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use std::ops::Range;
 
 /// Rounds until tables and data words that point into the function explain each other.
@@ -38,7 +38,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if pads.iter().zip(pads.iter().skip(1)).any(|(p, q)| q.0.start < p.0.end) || pads.iter().any(|p| !info.range.contains(&p.1)) {
         return Err(LeftReason::Unwind);
     }
-    let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.taken.clone() };
+    let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.suspected() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
     let insns = decode(bytes, info.range.start, &certain)?.insns;
@@ -55,7 +55,8 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         return Err(LeftReason::Undecodable);
     }
     let mut room = room::behind(input, program, info, &graph);
-    let later = room::later(Code { insns: &graph.insns, blocks: &graph.blocks, room: &room }, &graph, input.shows_faults);
+    let anywhere = input.shows_faults && options.flavour == FLAVOUR_PT;
+    let later = room::later(Code { insns: &graph.insns, blocks: &graph.blocks, room: &room }, &graph, input.shows_faults, anywhere);
     if !later.is_empty() {
         entries.outside.extend(later);
         entries.outside.sort_unstable();
@@ -97,7 +98,9 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let loops = Loops::find(&graph);
     let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
-    let landings = landings(&graph, &entries, info, &found);
+    let mut landings = landings(&graph, &entries, info, &found);
+    let data = perhaps_data(&graph, &entries, info, &found);
+    landings.retain(|at| data.binary_search(at).is_err());
     for &at in &landings {
         if let Some(b) = graph.block_at(at) {
             graph.blocks[b.0 as usize].external_entry = true;
@@ -124,7 +127,9 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         uses: all_uses,
         blocks: graph.blocks,
         blind,
+        anywhere,
         landings,
+        data,
         room,
         regions: plan.regions,
         gathers: plan.gathers,
@@ -296,6 +301,15 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all.dedup();
     all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
     all
+}
+
+/// Block starts to which nothing leads but that code elsewhere has the address, or that they have a label: that may be for reading what is there. Sorted.
+fn perhaps_data(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Found]) -> Vec<u64> {
+    let is_pad = |at| entries.pads.iter().any(|p| p.1 == at);
+    let in_table = |at: &u64| info.words.iter().any(|w| w.1 == *at) || found.iter().any(|t| t.targets.contains(at));
+    let is_known = |at: &u64| [&entries.called, &entries.outside, &info.taken].iter().any(|l| l.binary_search(at).is_ok()) || is_pad(*at) || in_table(at);
+    let alone = |at: &u64| graph.block_at(*at).is_some_and(|b| graph.blocks[b.0 as usize].preds.is_empty());
+    info.doubted.iter().copied().filter(|at| alone(at) && !is_known(at)).collect()
 }
 
 /// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A target that is read from memory whole is

@@ -36,19 +36,21 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
     }
-    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).map(|&t| (t, Way::Taken));
+    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
         if let Some(id) = inside(&program, target) {
             enter(&mut program, id, target, way);
         }
     }
     words(input, &mut program);
-    let in_gap = |scan: &Scan| {
-        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.taken).chain(&scan.used).chain(&scan.strays);
-        all.copied().filter(|&t| input.is_code(t) && program.function_at(t).is_none()).collect::<Vec<_>>()
+    let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
+    let aims = |scan: &Scan| {
+        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
+        all.copied().filter(in_gap).chain(scan.used.iter().copied()).collect::<Vec<_>>()
     };
-    let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(in_gap).collect();
-    aimed.extend(input.symbols.iter().map(|s| s.addr).filter(|&t| program.function_at(t).is_none()));
+    let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
+    aimed.extend(input.symbols.iter().map(|s| s.addr).chain(input.labels.iter().copied()).filter(in_gap));
+    aimed.extend(input.objects.iter().map(|o| o.start));
     program.aimed.append(&mut aimed);
     program.aimed.sort_unstable();
     program.aimed.dedup();
@@ -67,6 +69,7 @@ fn blank(range: Range<u64>) -> FunctionInfo {
         branched: Vec::new(),
         called: Vec::new(),
         taken: Vec::new(),
+        doubted: Vec::new(),
         words: Vec::new(),
         course: None,
     }
@@ -183,6 +186,8 @@ struct Scan {
     branches: Vec<u64>,
     calls: Vec<u64>,
     taken: Vec<u64>,
+    /// Outside of the function, in its jump tables.
+    tabled: Vec<u64>,
     /// Data in text.
     used: Vec<u64>,
     /// Outside of the function, behind tables of unknown length.
@@ -284,7 +289,7 @@ fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, scan: &mut Scan) 
     let all = recover(input, body.insns, &f.range, &entries, &[], &mut factory);
     scan.course = all.course.map(Box::new);
     for table in all.found {
-        scan.taken.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
+        scan.tabled.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
         scan.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
     }
 }
@@ -322,7 +327,8 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
 enum Way {
     Branch,
     Call,
-    Taken,
+    Table,
+    Doubted,
     Symbol,
 }
 
@@ -332,7 +338,8 @@ fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
     match way {
         Way::Branch => f.branched.push(target),
         Way::Call | Way::Symbol => f.called.push(target),
-        Way::Taken => f.taken.push(target),
+        Way::Table => f.taken.push(target),
+        Way::Doubted => f.doubted.push(target),
     }
 }
 
@@ -347,12 +354,12 @@ type Entered = Vec<(FunctionId, u64, Way)>;
 /// What a function's code enters.
 fn entered(program: &Program, scan: &Scan) -> Entered {
     let certain = scan.left.is_none();
-    let if_certain = |way| if certain { way } else { Way::Taken };
+    let if_certain = |way| if certain { way } else { Way::Doubted };
     // What lies behind the table of unknown length means something only in a part of the same function.
     let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
     let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
-    let by_way = [(&scan.branches, if_certain(Way::Branch)), (&scan.calls, if_certain(Way::Call)), (&scan.taken, Way::Taken)];
-    let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Taken)));
+    let by_way = [(&scan.branches, if_certain(Way::Branch)), (&scan.calls, if_certain(Way::Call)), (&scan.taken, Way::Doubted), (&scan.tabled, Way::Table)];
+    let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Table)));
     all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
 }
 
@@ -373,6 +380,10 @@ fn words(input: &Input, program: &mut Program) {
     }
     for (at, target) in found {
         if input.is_code(at) {
+            continue;
+        }
+        if input.is_object(target) {
+            program.aimed.push(target);
             continue;
         }
         match program.function_at(target) {
@@ -401,7 +412,8 @@ fn name(input: &Input, program: &mut Program) {
 }
 
 fn finish(f: &mut FunctionInfo, options: &Options, input: &Input) {
-    for list in [&mut f.branched, &mut f.called, &mut f.taken] {
+    f.doubted.retain(|&at| !input.is_object(at));
+    for list in [&mut f.branched, &mut f.called, &mut f.taken, &mut f.doubted] {
         list.sort_unstable();
         list.dedup();
     }

@@ -49,6 +49,10 @@ pub struct Input<'a> {
     pub unwind: Vec<UnwindRange>,
     /// Function symbols of both symbol tables.
     pub symbols: Vec<FuncSymbol>,
+    /// Where symbols without a type lie in code: hand-written code or data. Sorted.
+    pub labels: Vec<u64>,
+    /// Symbols of data in code, sorted.
+    pub objects: Vec<Range<u64>>,
     /// Sorted addresses of 8-byte words that have a dynamic relocation.
     pub relocated: Vec<u64>,
     /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`, sorted.
@@ -98,6 +102,12 @@ impl Input<'_> {
     /// Whether `addr` is a word of the global offset table.
     pub fn is_got(&self, addr: u64) -> bool {
         self.got.iter().any(|r| r.contains(&addr))
+    }
+
+    /// Whether `addr` is in a symbol of data in code.
+    pub fn is_object(&self, addr: u64) -> bool {
+        let next = self.objects.partition_point(|o| o.start <= addr);
+        next > 0 && self.objects[next - 1].contains(&addr)
     }
 
     /// Whether `addr` is in a linkage table.
@@ -197,8 +207,10 @@ pub struct FunctionInfo {
     pub branched: Vec<u64>,
     /// Sorted addresses strictly inside that other code calls, or that have a symbol.
     pub called: Vec<u64>,
-    /// Sorted addresses strictly inside whose address some instruction takes, or a table elsewhere holds.
+    /// Sorted addresses strictly inside that a jump table elsewhere leads to.
     pub taken: Vec<u64>,
+    /// Sorted addresses strictly inside that an instruction takes, that have a label, or that code which is not understood leads to: there may be code or data.
+    pub doubted: Vec<u64>,
     /// `(address of the word, code address strictly inside)`: data words that look like a pointer here.
     pub words: Vec<(u64, u64)>,
     /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
@@ -212,8 +224,18 @@ pub struct Program {
     pub functions: Vec<FunctionInfo>,
     /// An instruction that uses or sets the gs base.
     pub uses_gs: Option<u64>,
-    /// Addresses of code in no function that something refers to, sorted.
+    /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
     pub aimed: Vec<u64>,
+}
+
+impl FunctionInfo {
+    /// Where control may come from somewhere, sorted.
+    pub fn suspected(&self) -> Vec<u64> {
+        let mut all = [&self.taken[..], &self.doubted].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
 }
 
 impl Program {

@@ -5,7 +5,7 @@
 //! semantics beyond what is written here.
 
 use crate::room::{Code, JUMP, fits};
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -277,10 +277,14 @@ pub struct Function {
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
     /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
+    /// Block starts that may be data: no jump may be written there. Sorted.
+    pub data: Vec<u64>,
     /// Bytes of filler behind short blocks, by block; see [`crate::room`].
     pub room: Vec<(BlockId, u8)>,
     /// It has an indirect jump of which nothing is known, not even suspected targets. Any instruction may be one.
     pub blind: bool,
+    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::faults`]).
+    pub anywhere: bool,
     /// Recording plan, in address order.
     pub regions: Vec<RegionPlan>,
     /// Gathers among the sites.
@@ -320,7 +324,8 @@ impl Function {
     /// jump, it must cover one instruction only. (Only a function's first bytes are never taken for such a target: what stands there is done once.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
-        if self.blind && insn.ip != self.range.start {
+        let at_start = first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
+        if self.blind && insn.ip != self.range.start || self.anywhere && !at_start {
             return u64::from(insn.len) >= JUMP;
         }
         let code = Code { insns: &self.insns, blocks: &self.blocks, room: &self.room };

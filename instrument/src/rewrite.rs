@@ -5,7 +5,7 @@
 
 use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
-use crate::elf::read::{Elf, R_IRELATIVE, R_RELATIVE};
+use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use crate::elf::write::{self, Image, assemble};
 use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, emit};
@@ -68,16 +68,25 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     relocated.dedup();
     let exec_ranges = elf.code_ranges();
     let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
-    let relative = relocations.iter().filter(|r| matches!(r.kind, R_RELATIVE | R_IRELATIVE) && in_code(r.addend));
-    let mut relative_targets: Vec<(u64, u64)> = relative.map(|r| (r.at, r.addend)).collect();
+    // What a word holds when the loader is done, if the symbol that it is for is this file's.
+    let holds = |r: &Relocation| match r.kind {
+        R_RELATIVE | R_IRELATIVE => Some(r.addend),
+        R_64 => Some(elf.defined_symbol(r.symbol)?.wrapping_add(r.addend)),
+        _ => None,
+    };
+    let targets = relocations.iter().filter_map(|r| Some((r.at, holds(r)?)));
+    let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
     relative_targets.sort_unstable();
     let symbols = symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size });
+    let (labels, objects) = symbols::others(elf, in_code);
     let restartable = elf.restartable();
     let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
     let mut input = Input {
         segments: segments.collect(),
         unwind: unwind.ranges(),
         symbols: symbols.collect(),
+        labels,
+        objects,
         relocated,
         relative_targets,
         plt: [".plt", ".iplt"].iter().flat_map(|p| elf.ranges_named(p)).collect(),

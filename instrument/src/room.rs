@@ -4,7 +4,7 @@
 //! that most short ones have filler behind them which no one runs; the jump may cover that as well.
 
 use crate::cfg::Graph;
-use crate::disasm::{ends_flow, is_padding};
+use crate::disasm::is_padding;
 use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::{Block, BlockId, Insn, InsnId};
 use crate::loops::{Loops, NO_LOOP};
@@ -22,15 +22,12 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
         let (first, last) = (&graph.insns[block.insns.start as usize], &graph.insns[block.insns.end as usize - 1]);
         let wanted = i == 0 || block.external_entry;
         // (An `endbr64` stays before the jump.)
-        if !wanted || last.end() - first.ip >= 2 * JUMP || !ends_flow(&last.inst) || last.is_overlapped() {
+        if !wanted || last.end() - first.ip >= 2 * JUMP || !goes_elsewhere(last.flow) || last.is_overlapped() {
             continue;
         }
         let end = last.end();
-        let limit = match graph.blocks.get(i + 1) {
-            Some(next) => graph.insns[next.insns.start as usize].ip,
-            None => limit(input, program, info, end),
-        };
-        let room = filler(input, end, limit.min(end + JUMP));
+        let next = graph.blocks.get(i + 1).map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
+        let room = filler(input, end, limit(input, program, info, end).min(next).min(end + JUMP));
         if room > 0 {
             found.push((BlockId(i as u32), room as u8));
         }
@@ -38,7 +35,12 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
     found
 }
 
-/// Where what is behind a function's last instruction ends at the latest.
+/// Whether control goes on elsewhere for certain. (Handlers of faults may go on behind instructions that only fail.)
+fn goes_elsewhere(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return)
+}
+
+/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins, or what anything refers to.
 fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
     let section = input.exec_ranges.iter().find(|r| r.contains(&info.range.start)).map_or(end, |r| r.end);
     let next = program.functions.get(info.id.0 as usize + 1).map_or(u64::MAX, |f| f.range.start);
@@ -73,11 +75,16 @@ pub struct Code<'a> {
 }
 
 /// Whether a jump may be written over instruction `first` and those behind it, so that nothing can branch between its bytes and no instruction before reaches
-/// into them. They are of one block and of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only from the one before.
+/// into them. They are of one block and of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only from the one before. No
+/// call returns into the jump: its return address may be the original's.
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
     if first > 0 && code.insns[first - 1].next() > insn.ip {
+        return false;
+    }
+    let mut covered = code.insns[first..].iter().take_while(|i| i.ip < end);
+    if covered.any(|i| is_call(i.flow) && i.next() < end) {
         return false;
     }
     let mut block = code.blocks.partition_point(|b| b.insns.start as usize <= first) - 1;
@@ -92,9 +99,7 @@ pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
         }
         let only = [BlockId(block as u32)];
         let follows = |next: &&Block| next.preds[..] == only && !next.external_entry && code.insns[next.insns.start as usize].ip == last.next();
-        // (A call would return into the jump.)
-        let straight = beyond && !last.is_overlapped() && code.insns[first..behind].iter().all(|i| !is_call(i.flow));
-        if !straight || code.blocks.get(block + 1).filter(follows).is_none() {
+        if !beyond || last.is_overlapped() || code.blocks.get(block + 1).filter(follows).is_none() {
             return false;
         }
         block += 1;
@@ -110,13 +115,14 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `careful`: nothing that can fail may be covered ([`covers_risk`]).
-pub fn later(code: Code, graph: &Graph, careful: bool) -> Vec<u64> {
+/// `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, careful: bool, anywhere: bool) -> Vec<u64> {
+    let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
-        fits(code, InsnId(first), true) && !(careful && covers_risk(insns.iter().map(|i| i.inst), insns[0].ip))
+        let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
+        whole && fits(code, InsnId(first), true) && !(careful && covers_risk(insns.iter().map(|i| i.inst), insns[0].ip))
     };
-    let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     if good(start) {
         return Vec::new();
     }
@@ -152,12 +158,16 @@ mod tests {
     use crate::discover::discover;
     use crate::functions::{FuncSymbol, Options, SegmentBytes};
     use crate::ir::{Function, FunctionId, UnwindRange};
-    use mgz_annotations_schema::abi::FLAVOUR_SOFT;
+    use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 
     const START: u64 = 0x1000;
 
     /// The first of two functions: `code` up to `end`, then what else is in it up to the second, which is `second`.
     fn first(code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
+        of_flavour(FLAVOUR_SOFT, code, end, second, change)
+    }
+
+    fn of_flavour(flavour: u32, code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
         let bytes = [code, second].concat();
         let next = START + code.len() as u64;
         let range = START..START + bytes.len() as u64;
@@ -170,7 +180,7 @@ mod tests {
             ..Input::default()
         };
         change(&mut input);
-        let options = Options::new(FLAVOUR_SOFT);
+        let options = Options::new(flavour);
         analyze(&input, &discover(&input, &options), FunctionId(0), &options).unwrap()
     }
 
@@ -207,6 +217,19 @@ mod tests {
         assert!(!fits(&first(&code, 3, RET, |_| ())));
         // Control runs on into the filler: call [rax]; nop …
         assert!(!fits(&first(&[0xff, 0x10, 0x90, 0x90, 0x90, 0x90, 0x90], 2, RET, |_| ())));
+        // A handler may lead it there: xor eax, eax; ud2; int3 …, and with hlt.
+        assert!(!fits(&first(&[0x31, 0xc0, 0x0f, 0x0b, 0xcc, 0xcc, 0xcc, 0xcc], 4, RET, |_| ())));
+        assert!(!fits(&first(&[0x31, 0xc0, 0xf4, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc], 3, RET, |_| ())));
+    }
+
+    #[test]
+    fn nor_where_a_call_would_return_into_the_jump() {
+        // call rsi; add eax, 5; ret: with an original return address on the stack (a translated clone pushes those) the callee goes back to the original.
+        assert!(!fits(&first(&[0xff, 0xd6, 0x83, 0xc0, 5, 0xc3], 6, RET, |_| ())));
+        // push rax; call rsi; pop rcx; ret
+        assert!(!fits(&first(&[0x50, 0xff, 0xd6, 0x59, 0xc3], 5, RET, |_| ())));
+        // The jump ends where the call does: add eax, 5; call rsi; ret
+        assert!(fits(&first(&[0x83, 0xc0, 5, 0xff, 0xd6, 0xc3], 6, RET, |_| ())));
     }
 
     #[test]
@@ -220,6 +243,32 @@ mod tests {
         for second in [&[0x48, 0x8d, 0x05, 0xed, 0xff, 0xff, 0xff, 0xc3][..], &[0x48, 0x8b, 0x05, 0xed, 0xff, 0xff, 0xff, 0xc3], &[0xeb, 0xf2]] {
             assert!(!fits(&first(&code, 3, second, |_| ())), "{second:x?}");
         }
+        assert!(!fits(&first(&code, 3, RET, |i| i.labels.push(at))), "a label");
+        assert!(!fits(&first(&code, 3, RET, |i| i.objects.push(at..at + 4))), "data");
+        // The same inside of a function: xor eax, eax; ret; nop …; then a block that the second jumps to (jmp -14).
+        let code = [&[0x31, 0xc0, 0xc3][..], &[0x90; 7][..], &[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x07, 0xc3][..]].concat();
+        let second = [0xeb, 0xf7];
+        assert!(fits(&first(&code, 17, &second, |_| ())));
+        assert!(!fits(&first(&code, 17, &second, |i| i.labels.push(at))), "a label");
+        assert!(!fits(&first(&code, 17, &second, |i| i.objects.push(at..at + 4))), "data");
+        // mov rax, [rip - 20]
+        assert!(!fits(&first(&code, 17, &[0x48, 0x8b, 0x05, 0xec, 0xff, 0xff, 0xff, 0xc3], |_| ())), "data that code reads");
+    }
+
+    #[test]
+    fn nothing_is_written_where_there_may_be_data() {
+        let patched = |code: &[u8], change: fn(&mut Input)| -> Vec<u64> {
+            let f = first(code, code.len(), RET, change);
+            let wanted = f.blocks.iter().filter(|b| b.external_entry).map(|b| f.insns[b.insns.start as usize].ip);
+            wanted.filter(|at| f.data.binary_search(at).is_err()).map(|at| at - START).collect()
+        };
+        // lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add rax, rsi; ret, and data that look like mov rax, 0; ret
+        let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
+        assert_eq!(patched(&code, |_| ()), [0]);
+        assert_eq!(patched(&code, |i| i.labels.push(START + 15)), [0]);
+        // A word in the data with its address is one of a table, by which code goes on there; unless a symbol says that it is data.
+        assert_eq!(patched(&code, |i| i.relative_targets.push((0x9000, START + 15))), [0, 15]);
+        assert_eq!(patched(&code, |i| (i.relative_targets.push((0x9000, START + 15)), i.objects.push(START + 15..START + 23)).0), [0]);
     }
 
     #[test]
@@ -251,5 +300,11 @@ mod tests {
         // On both ways: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret
         let code = [0x48, 0x8b, 0x07, 0x74, 0x09, 0x48, 0x8b, 0x0e, 0xba, 1, 0, 0, 0, 0xc3, 0xb9, 1, 0, 0, 0, 0xc3];
         assert_eq!(patches(&first(&code, 20, RET, |i| i.shows_faults = true)), [0, 8, 14]);
+        // Where handlers go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov esi, 1; ret
+        let code = [0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3];
+        assert_eq!(patches(&first(&code, 15, RET, |i| i.shows_faults = true)), [0, 3]);
+        let f = of_flavour(FLAVOUR_PT, &code, 15, RET, |i| i.shows_faults = true);
+        assert_eq!(patches(&f), [0, 9], "a jump over one instruction only");
+        assert!(f.may_patch(f.insn_at(START + 9).unwrap()) && !f.may_patch(f.insn_at(START + 3).unwrap()));
     }
 }

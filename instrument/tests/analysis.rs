@@ -74,6 +74,22 @@ fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
 }
 
 #[test]
+fn what_symbols_and_relocations_name_gets_no_jump() {
+    let data = build("gcc", &["-shared", "-nostdlib"], "named.s");
+    let all = functions(&data, FLAVOUR_SOFT);
+    assert!(all["nobody"].may_patch(InsnId(0)), "nothing but filler");
+    for name in ["labelled", "summed", "data"] {
+        assert!(!all[name].may_patch(InsnId(0)), "{name}");
+    }
+    // What has a label may be code, or data. (What is data for certain is nothing that control enters.)
+    let inside = &all["inside"];
+    let entered: Vec<u64> = inside.blocks.iter().filter(|b| b.external_entry).map(|b| inside.insn(InsnId(b.insns.start)).ip - inside.range.start).collect();
+    assert_eq!(entered, [0, 4]);
+    assert_eq!(inside.data, [inside.range.start + 4]);
+    assert!(inside.landings.is_empty());
+}
+
+#[test]
 fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
     let all = functions(&build("gcc", &[], "again.s"), FLAVOUR_SOFT);
     let options = &all["options"];

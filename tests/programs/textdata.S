@@ -86,4 +86,44 @@ mgz_shared_other:
     jmp 8b
     .cfi_endproc
     .size mgz_shared_other, . - mgz_shared_other
+
+    /* Data that look like code to which nothing leads. */
+    .globl mgz_seen
+    .type mgz_seen, @function
+mgz_seen:
+    .cfi_startproc
+    lea 11f(%rip), %rax
+    mov (%rax,%rdi,8), %rax
+    ret
+11: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0xc3
+    .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_seen, . - mgz_seen
+
+    /* Data that look like filler. */
+    .globl mgz_filler
+    .type mgz_filler, @function
+mgz_filler:
+    .cfi_startproc
+    jmp 13f
+12: .long 0x90909090
+13: mov 12b(%rip), %eax
+    add %edi, %eax
+    ret
+    .cfi_endproc
+    .size mgz_filler, . - mgz_filler
+
+    /* A call that returns four bytes behind the start. */
+    .globl mgz_through
+    .type mgz_through, @function
+mgz_through:
+    .cfi_startproc
+    push %rax
+    .cfi_adjust_cfa_offset 8
+    call *%rsi
+    pop %rcx
+    .cfi_adjust_cfa_offset -8
+    ret
+    .cfi_endproc
+    .size mgz_through, . - mgz_through
     .section .note.GNU-stack,"",@progbits

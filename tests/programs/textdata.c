@@ -1,12 +1,25 @@
 /* Calls textdata.S. */
 #include "mix.h"
+#include <stdlib.h>
 
 long mgz_lookup(long n);
 long mgz_mixed(const long *p, long n);
 long mgz_dispatch(long kind, long value);
 long mgz_shared_tail(long a, const long *p);
 long mgz_shared_other(long a, const long *p);
+long mgz_seen(long n);
+long mgz_filler(long n);
+long mgz_through(long n, long (*f)(long));
 extern const int mgz_words[8];
+
+/* The compiler does not know what is called. */
+static long (*volatile through)(long, long (*)(long)) = mgz_through;
+static long (*volatile seen)(long) = mgz_seen;
+static long (*volatile filler)(long) = mgz_filler;
+
+static long again(long n) {
+    return n > 0 ? through(n - 1, again) + n : 1;
+}
 
 int main(void) {
     long data[64];
@@ -19,6 +32,10 @@ int main(void) {
         mix((uint64_t)mgz_shared_tail(i, data));
         mix((uint64_t)mgz_shared_other(i, data));
         mix((uint64_t)mgz_words[i % 8]);
+        mix((uint64_t)seen(i % 2));
+        mix((uint64_t)filler(i));
+        mix((uint64_t)through(i % 20, again));
+        mix((uint64_t)through(-i, labs));
     }
     report("textdata");
     return 0;

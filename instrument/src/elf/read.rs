@@ -12,6 +12,8 @@ pub const PHDR: usize = 56;
 pub const SHDR: usize = 64;
 /// Size of the file header.
 pub const EHDR: usize = 64;
+/// `R_X86_64_64`.
+pub const R_64: u32 = 1;
 /// `R_X86_64_RELATIVE`.
 pub const R_RELATIVE: u32 = 8;
 /// `R_X86_64_IRELATIVE`.
@@ -325,6 +327,14 @@ impl<'a> Elf<'a> {
     pub fn dynamic_strings(&self, tag: u64) -> Vec<String> {
         let values = self.dynamic.iter().filter(|d| d.0 == tag);
         values.filter_map(|d| self.dynamic_string(d.1)).map(str::to_owned).collect()
+    }
+
+    /// Value of a dynamic symbol that this file defines.
+    pub fn defined_symbol(&self, number: u32) -> Option<u64> {
+        let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
+        let symbol = table.get((number as usize).checked_mul(SYM)?..)?.get(..SYM)?;
+        let section = bytes::u16(symbol, 6)?;
+        if section == 0 || section == elf::SHN_ABS.0 { None } else { bytes::u64(symbol, 8) }
     }
 
     /// Whether addresses are relative to a load bias.

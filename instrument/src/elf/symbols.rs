@@ -3,6 +3,7 @@
 use super::read::{Elf, SYM, Section, dt};
 use super::bytes;
 use object::elf;
+use std::ops::Range;
 
 /// A symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,26 @@ pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
     found.sort();
     found.dedup();
     found
+}
+
+/// What other symbols say of code: addresses without a type, and where data are. Both sorted.
+pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<u64>>) {
+    let (mut labels, mut objects) = (Vec::new(), Vec::new());
+    for s in all(elf) {
+        if s.section == 0 || s.section == elf::SHN_ABS.0 || !in_code(s.value) {
+            continue;
+        }
+        if s.kind == elf::STT_NOTYPE.0 {
+            labels.push(s.value);
+        } else if s.kind == elf::STT_OBJECT.0 {
+            objects.push(s.value..s.value.saturating_add(s.size.max(1)));
+        }
+    }
+    labels.sort_unstable();
+    labels.dedup();
+    objects.sort_unstable_by_key(|o| (o.start, std::cmp::Reverse(o.end)));
+    objects.dedup_by_key(|o| o.start);
+    (labels, objects)
 }
 
 /// Whether any symbol's name fits.

@@ -298,7 +298,7 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
 fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     let info = &program.functions[function];
     let bytes = input.slice(&info.range)?;
-    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.taken.clone() };
+    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.suspected() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
     let body = decode(bytes, info.range.start, &certain).ok()?;
