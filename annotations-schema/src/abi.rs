@@ -86,7 +86,7 @@ pub const ID_PAIR: u32 = 1 << 31;
 pub const PAIR_BITS: u32 = 48;
 /// Record ids of modules are below this: with [`ID_PAIR`] they must not be markers.
 pub const ID_LIMIT: u32 = MARK_FIRST & !ID_PAIR;
-/// Upper bound of the slots of one region, so that a ring can be sized to hold a region.
+/// Upper bound of the slots of one region, so that a ring can be sized to hold a region. (It has up to twice as many records, where two share a slot.)
 pub const MAX_REGION_SLOTS: usize = 64;
 
 /// A slot as it lies in a ring.

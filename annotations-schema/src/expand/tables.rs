@@ -179,9 +179,11 @@ impl Tables {
         self.plain.truncate(self.rows.len());
         for (number, region) in sidecar.regions.iter().enumerate() {
             let members = region.first_record as usize..region.first_record as usize + region.record_count as usize;
-            let slots: u64 = sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots.max(1))).sum();
-            if slots > MAX_REGION_SLOTS as u64 {
-                return damaged(format!("region {number} has {slots} slots, more than {MAX_REGION_SLOTS}"));
+            // In the ring, and once each record has one: two share one at most.
+            let count = |least: u32| sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots.max(least))).sum::<u64>();
+            let (slots, apart) = (count(0), count(1));
+            if slots > MAX_REGION_SLOTS as u64 || apart > 2 * slots {
+                return damaged(format!("region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"));
             }
             let first_row = self.rows.len() as u32;
             let first_implied = self.implied.len() as u32;

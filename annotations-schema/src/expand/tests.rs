@@ -437,11 +437,34 @@ fn modules_are_told_apart_by_id() {
     assert_eq!(out.module, [8, 7, 8]);
 }
 
+/// A region of so many slots, each of which is shared by so many records more.
+fn shared(slots: u64, others: u64) -> Maker {
+    let slots = (0..slots).flat_map(|_| [1].into_iter().chain((0..others).map(|_| 0)));
+    let records: Vec<(u64, u32)> = (0..).zip(slots).collect();
+    let sites: Vec<(u64, Site)> = (0..records.len()).map(|n| (n as u64, site(n as u8, 8))).collect();
+    let mut m = Maker::new();
+    m.region(0x100, &records, &sites);
+    m
+}
+
+#[test]
+fn the_longest_region_may_share_all_of_its_slots() {
+    let m = shared(64, 1);
+    let slots: Vec<Slot> = (0..128).map(|n| slot(n, 0x1000 * u64::from(n))).collect();
+    let rows = |from: u64| (from..128).map(|n| 0x1000 * n + 8).collect::<Vec<_>>();
+    let (out, counters) = expand(&m.0, &slots);
+    assert_eq!((out.address, counters.records, counters.torn), (rows(0), 128, 0));
+    let (out, counters) = expand(&m.0, &slots[77..]);
+    assert_eq!((out.address, counters.records, counters.torn), (rows(77), 51, 77));
+}
+
 #[test]
 fn a_sidecar_that_breaks_the_interface_is_refused() {
     let mut m = Maker::new();
     m.region(0x100, &[(0, 40), (0, 40)], &[]);
     assert!(Tables::new([&m.0]).is_err(), "more slots than a ring must hold");
+    assert!(Tables::new([&shared(65, 1).0]).is_err(), "as many, though all are shared");
+    assert!(Tables::new([&shared(50, 2).0]).is_err(), "three records in a slot");
     let mut m = Maker::new();
     m.region(0x100, &[(0, 3)], &[(0, Site { kind: SiteKind::Gather as u8, ..site(0, 0) })]);
     assert!(Tables::new([&m.0]).is_err(), "a gather without description");
