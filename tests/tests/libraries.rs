@@ -195,7 +195,8 @@ fn opened() {
     assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What other threads know of where their code goes on is thrown away when a library is closed, while they use it: with more than their keys erased, they jumped to address zero.
+/// What other threads know of where their code goes on is thrown away when a library is closed, while they use it: with more than their keys erased, they jumped to address zero. With
+/// the keys erased to zero, a call through a null pointer went where another call had gone.
 #[test]
 fn closed_while_another_thread_runs() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,10 +6,11 @@
 //! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
 //! was to go) or was never met.
 //!
-//! A small table in each control page maps original addresses to their clones, and a larger one ([`Memory`]) what does not fit there; a miss in both calls
-//! [`slow`], on a stack of its own.
+//! A small table in each control page maps original addresses to their clones, and a larger one what does not fit there ([`known`](crate::known)); a miss in both
+//! calls [`slow`], on a stack of its own.
 
 use crate::context::{Context, RIP};
+use crate::known::{self, Known};
 use crate::process;
 use crate::shared::*;
 use crate::sys;
@@ -18,18 +19,8 @@ use crate::{modules, window};
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-/// Offset of the table of known addresses in a control page: `(original, clone)`, by a hash of the original's low half.
+/// Offset of the near table of known addresses in a control page.
 pub const CACHE: usize = PAGE / 2;
-/// Its entries.
-pub const CACHE_ENTRIES: usize = 128;
-/// Multiplicative hash: the uppermost bits of the product. (Functions begin at multiples of 16 and lie far apart, so that low bits alone make pairs
-/// of them throw each other out at every call.)
-const HASH: u32 = 0x9e37_79b1;
-
-/// A number below `entries`, a power of two.
-fn hash(address: u64, entries: usize) -> usize {
-    ((address as u32).wrapping_mul(HASH) >> (32 - entries.trailing_zeros())) as usize
-}
 
 const RAX: usize = offset_of!(Control, hold);
 const RCX: usize = RAX + 8;
@@ -49,7 +40,7 @@ const _: () = {
     assert!(offset_of!(Control, hooks) + 8 == crate::abi::GS_CALL as usize);
     assert!(offset_of!(Control, hooks) + 16 == crate::abi::GS_JUMP as usize);
     assert!(offset_of!(Control, hooks) + 24 == crate::abi::GS_BACK as usize);
-    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * CACHE_ENTRIES <= PAGE);
+    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * known::NEAR <= PAGE);
 };
 
 // Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses the legacy ones alone, whose upper halves legacy
@@ -196,9 +187,9 @@ global_asm!(
     top = const offset_of!(Control, hook_top),
     in_hook = const offset_of!(Control, in_hook),
     cache = const CACHE,
-    hash = const HASH as i32,
-    shift = const 32 - CACHE_ENTRIES.trailing_zeros(),
-    memory_shift = const 32 - Memory::SETS.trailing_zeros(),
+    hash = const known::HASH as i32,
+    shift = const 32 - known::NEAR.trailing_zeros(),
+    memory_shift = const 32 - known::SETS.trailing_zeros(),
     memory = const thread::HOOK_STACK,
     target = const offset_of!(Control, spill) + 8 * crate::abi::PLACE_TARGET as usize,
     return_kind = const RETURN,
@@ -238,37 +229,20 @@ pub fn set(control: &mut Control, hooks: Hooks) {
     };
 }
 
-/// Forgets the known addresses of a control page in the recorder's file. Its thread may be looking for one meanwhile: whoever has found a key goes on to its
-/// value, so that values stay. (What is forgotten for a library that is unmapped, nobody looks for who may call it.)
+/// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
+fn known(ring: Ring) -> Known {
+    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set aside for them.
+    unsafe { Known::at(ring.address + CACHE, ring.hook_stack()) }
+}
+
+/// Forgets the known addresses of a control page in the recorder's file. Its thread may be running.
 pub fn forget(ring: Ring) {
-    let tables = [(ring.address + CACHE, CACHE_ENTRIES), (ring.hook_stack(), thread::HOOK_MEMORY / 16)];
-    for (table, entries) in tables {
-        for n in 0..entries {
-            // SAFETY: the second half of such a control page is this table's, and the bottom of the stack of hooks is set aside for the other; entries of
-            // two words are valid in any state.
-            unsafe { ((table + 16 * n) as *mut u64).write_volatile(0) };
-        }
-    }
+    known(ring).forget();
 }
 
-/// Notes where an original address goes on.
-fn know(ring: Ring, original: u64, clone: u64) {
-    put((ring.address + CACHE + 16 * hash(original, CACHE_ENTRIES)) as *mut u64, original, clone);
+fn note(ring: Ring, key: u64, value: u64) {
+    known(ring).note(key, value, &mut ring.private().noted);
 }
-
-/// Writes an entry of one of this thread's tables.
-fn put(entry: *mut u64, key: u64, value: u64) {
-    // SAFETY: the callers' tables. The key is written last, since a signal may end this anywhere.
-    unsafe {
-        entry.write_volatile(0);
-        entry.add(1).write_volatile(value);
-        entry.write_volatile(key);
-    }
-}
-
-/// What [`slow`] has found out before, in a table at the bottom of the stack of hooks. Addresses as they are lead to their clones: those entries hooks
-/// read themselves. Others spare most calls of code without a clone their looks into the address map.
-struct Memory(Ring);
 
 /// Key of a call's target that lies outside of instrumented files.
 const OUTSIDE: u64 = 1 << 63;
@@ -277,45 +251,20 @@ const RETURNED_TO: u64 = 1 << 62;
 /// Key of an entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
 const LINKED: u64 = 1 << 61;
 
-impl Memory {
-    /// Of two entries each: with one, addresses that a loop calls in turns would often throw each other out.
-    const SETS: usize = thread::HOOK_MEMORY / 32;
-
-    fn set(&self, key: u64) -> *mut u64 {
-        (self.0.hook_stack() + 32 * hash(key, Self::SETS)) as *mut u64
-    }
-
-    fn recall(&self, key: u64) -> Option<u64> {
-        let set = self.set(key);
-        // SAFETY: two entries of this thread's table.
-        [0, 2].into_iter().find_map(|at| unsafe { (set.add(at).read() == key).then(|| set.add(at + 1).read()) })
-    }
-
-    /// The older entry makes room.
-    fn note(&self, key: u64, value: u64) {
-        let set = self.set(key);
-        // SAFETY: as above.
-        unsafe { put(set.add(2), set.read(), set.add(1).read()) };
-        put(set, key, value);
-    }
-}
-
 /// [`modules::back_of`], remembered.
 fn back_of(ring: Ring, original: u64) -> Option<u64> {
-    let memory = Memory(ring);
-    memory.recall(RETURNED_TO | original).or_else(|| {
+    known(ring).recall(RETURNED_TO | original).or_else(|| {
         let back = modules::back_of(original)?;
-        memory.note(RETURNED_TO | original, back);
+        note(ring, RETURNED_TO | original, back);
         Some(back)
     })
 }
 
 /// [`modules::entry`], remembered.
 fn entry(ring: Ring, original: u64) -> Option<u64> {
-    let memory = Memory(ring);
-    memory.recall(original).or_else(|| {
+    known(ring).recall(original).or_else(|| {
         let clone = modules::entry(original)?;
-        memory.note(original, clone);
+        note(ring, original, clone);
         Some(clone)
     })
 }
@@ -345,7 +294,7 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             match entry(ring, original) {
                 Some(clone) if open => {
                     if original == top {
-                        know(ring, original, clone);
+                        known(ring).note_near(original, clone);
                     }
                     clone
                 }
@@ -370,27 +319,27 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             if !open {
                 return target;
             }
-            let memory = Memory(ring);
-            if memory.recall(OUTSIDE | target).is_some() {
+            let known = known(ring);
+            if known.recall(OUTSIDE | target).is_some() {
                 leave(ring, control, burst, true, true, stack);
                 return target;
             }
-            let known_link = memory.recall(LINKED | target).is_some();
+            let known_link = known.recall(LINKED | target).is_some();
             if !known_link && let Some(clone) = entry(ring, target) {
-                know(ring, target, clone);
+                known.note_near(target, clone);
                 return clone;
             }
             let linked = modules::linked(target);
             if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
                 if !known_link {
-                    memory.note(LINKED | target, 1);
+                    note(ring, LINKED | target, 1);
                 }
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)
             let leaves = modules::leaves(target);
             if leaves && linked.is_none_or(modules::leaves) {
-                memory.note(OUTSIDE | target, 1);
+                note(ring, OUTSIDE | target, 1);
             }
             leave(ring, control, burst, kind == CALL, leaves, stack);
             target

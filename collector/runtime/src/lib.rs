@@ -26,6 +26,7 @@ pub mod attach;
 pub mod code;
 pub mod context;
 pub mod heaplog;
+pub mod known;
 pub mod shared;
 
 // Only the pure parts are compiled into the unit tests: the rest replaces functions of the C library.

@@ -27,10 +27,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
-/// Bytes of the stack on which hooks run.
-pub const HOOK_STACK: usize = 32 * 1024;
-/// Bytes at its bottom that are no stack, but hold what hooks remember.
-pub const HOOK_MEMORY: usize = 16 * 1024;
+/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far table of what hooks know.
+pub const HOOK_STACK: usize = 16 * 1024 + crate::known::FAR_BYTES;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -61,6 +59,8 @@ pub struct Private {
     pub stack: [usize; 3],
     /// An environment made for a system call, to be unmapped: address, length.
     pub environment: [usize; 2],
+    /// Whose turn it is to make room in what hooks know.
+    pub noted: u32,
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
@@ -256,6 +256,7 @@ pub fn set_up() {
         mapped: ring.private().mapped,
         stack: [0, SS_DISABLE, 0],
         environment: [0, 0],
+        noted: 0,
     };
     install_signal_stack(ring);
     // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
