@@ -1,4 +1,4 @@
-/* Pointer chasing: shuffled list, binary tree, pointers to pointers, list reversal. */
+/* Pointer chasing: shuffled list, binary tree, pointers to pointers, list reversal, and many steps in one straight piece of code. */
 #include "mix.h"
 
 struct node {
@@ -17,6 +17,13 @@ __attribute__((noinline)) static uint64_t walk(const struct node *n, int steps) 
         n = n->next;
     }
     return s;
+}
+
+#define TEN(x) x x x x x x x x x x
+/* Each load has an address of its own: more than a piece that is recorded together has room for. */
+__attribute__((noinline)) static uint64_t walk_straight(const struct node *n) {
+    TEN(TEN(n = n->next;) TEN(n = n->next;))
+    return n->value;
 }
 
 __attribute__((noinline)) static void insert(struct tree **at, uint32_t key) {
@@ -61,6 +68,7 @@ int main(void) {
         nodes[i].value = next_random(&state);
     }
     mix(walk(nodes, 3 * N));
+    mix(walk_straight(nodes));
     nodes[order[N - 1]].next = 0;
     struct node *r = reverse(&nodes[order[0]]);
     mix(walk(r, N - 1));
