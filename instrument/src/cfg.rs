@@ -5,8 +5,10 @@
 //! reaches is dropped.
 
 use crate::disasm::{Places, direct_target, ends_flow, is_padding, jump_target};
+use crate::hash::FastHasher;
 use crate::ir::{Block, BlockId, BlockIds, Insn};
 use iced_x86::FlowControl;
+use std::hash::Hasher;
 use std::ops::Range;
 
 /// How control leaves a block, beyond the successors.
@@ -58,6 +60,8 @@ pub struct Graph {
     starts: Places,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
     pub pads: Vec<(BlockId, BlockId)>,
+    /// Which filler was dropped, as a number: of graphs of the same code, those with the same one have the same instructions.
+    pub dropped: u64,
 }
 
 impl Graph {
@@ -125,10 +129,12 @@ impl Graph {
         let mut open = false;
         let mut expected = 0;
         let mut kept = 0;
+        let mut dropped = FastHasher::default();
         for i in 0..insns.len() {
             let insn = &insns[i];
             open &= insn.ip == expected;
             if !open && !leader[i] && is_padding(&insn.inst) {
+                dropped.write_u64(insn.ip);
                 continue;
             }
             let at = kept as u32;
@@ -159,6 +165,7 @@ impl Graph {
         }
         insns.truncate(kept);
         self.insns = insns;
+        self.dropped = dropped.finish();
     }
 
     fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) {

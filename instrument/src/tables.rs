@@ -73,7 +73,7 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// closed by the switch's own cases, so that its way back is reached only once the table is found. What is found so must be
 /// found again in the graph that has its targets.
 pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, hopeful: bool, known: &mut Known) -> Vec<Found> {
-    known.begin(graph.insns.len());
+    known.begin(graph);
     let mut found = Vec::new();
     let mut constants = None;
     for (b, block) in graph.blocks.iter().enumerate() {
@@ -221,10 +221,11 @@ impl View<'_> {
 /// A table and the number of its entries, if a bound was found.
 type Answer = Option<(Shape, Option<u64>)>;
 
-/// What searches have found, for the rounds to come: nearly all blocks of one round are the same in the next, and a jump whose table has no bound is dear.
+/// What searches of one function have found, for the rounds to come: nearly all blocks of one round are the same in the next, and a jump whose table has no bound is dear.
 #[derive(Debug, Default)]
 pub struct Known {
-    insns: usize,
+    /// [`Graph::dropped`] of the graph that this is about.
+    dropped: u64,
     /// By instruction, once asked for.
     uses: Vec<RegUse>,
     /// By jump.
@@ -234,10 +235,10 @@ pub struct Known {
 }
 
 impl Known {
-    /// Instructions have other numbers where other filler was dropped.
-    fn begin(&mut self, insns: usize) {
-        if self.insns != insns {
-            *self = Known { insns, ..Known::default() };
+    /// Instructions have other numbers where other filler was dropped, even if as much of it was; and what tables hold is no target if it was dropped.
+    fn begin(&mut self, graph: &Graph) {
+        if self.dropped != graph.dropped {
+            *self = Known { dropped: graph.dropped, ..Known::default() };
         }
     }
 
@@ -620,4 +621,34 @@ fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &
         tainted = RegSet(tainted.0 | u.clobber.0);
     }
     Some(tainted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cfg::Entries;
+    use crate::disasm::decode;
+
+    #[test]
+    fn what_is_known_holds_for_the_same_instructions_only() {
+        // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler makes it code.
+        let code = [0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0];
+        let range = 0x1000..0x1000 + code.len() as u64;
+        let insns = decode(&code, 0x1000, &[]).unwrap().insns;
+        let graph = |filler: u64| {
+            let mut suspected = vec![0x1003, 0x1009, filler];
+            suspected.sort_unstable();
+            Graph::build(insns.clone(), &range, &Entries { suspected, ..Entries::default() }, &[])
+        };
+        let (first, second) = (graph(0x1002), graph(0x1008));
+        assert_eq!((first.insns.len(), second.insns.len()), (6, 6));
+        let (input, mut factory) = (Input::default(), InstructionInfoFactory::new());
+        let mut known = Known::default();
+        for graph in [&first, &second, &first] {
+            find(graph, &range, &input, &mut factory, false, &mut known);
+            let reads: Vec<RegSet> = known.uses(graph, &mut factory).iter().map(|u| u.read).collect();
+            let expected: Vec<RegSet> = graph.insns.iter().map(|i| reg_use(registers(&mut factory, &i.inst)).read).collect();
+            assert_eq!(reads, expected);
+        }
+    }
 }
