@@ -341,6 +341,9 @@ pub const STATE_LATE: u8 = 8;
 /// [`ProbeState::flags`]: the slot behind those that are done has the first of two payloads; the second, and the id, follow behind original instructions.
 pub const STATE_HALF: u8 = 16;
 
+/// [`ProbeState::flags`]: a `loop`, `loope` or `loopne` that became several instructions has counted and not yet jumped: rcx is one less than before it.
+pub const STATE_COUNTED: u8 = 32;
+
 /// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
 /// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
 #[repr(C)]
@@ -352,7 +355,7 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`].
+    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`], [`STATE_COUNTED`].
     pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],

@@ -23,6 +23,7 @@ use crate::risk::covers_risk;
 use crate::room::JUMP;
 use crate::unwind::Cie;
 use iced_x86::{Decoder, DecoderOptions};
+use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED, STATE_PASSED};
 use std::ops::Range;
 
 std::arch::global_asm!(include_str!("faults/shown.s"));
@@ -209,11 +210,12 @@ impl Table {
         let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
         self.station(at, clone.range.start, first);
         let (mut hidden, mut put_in, mut left_out) = (false, false, None);
-        let mut parts = Parts { stream: &clone.stream, clone: at, orig: clone.range.start };
+        let mut parts = Parts { stream: &clone.stream, states: &clone.states, flags: 0, clone: at, orig: clone.range.start };
         for part in parts.by_ref() {
-            if covered(part.orig) {
+            // The original's place of what stands between the parts of an instruction is that of one that has run.
+            if covered(part.orig) || part.flags & (STATE_PASSED | STATE_COUNTED) != 0 {
                 if !hidden {
-                    self.hide(part.clone);
+                    self.hide(part.clone, first);
                 }
                 hidden = true;
             } else if part.clone_len > 0 || put_in {
@@ -254,12 +256,15 @@ impl Table {
     }
 
     /// From here on, handlers see the clone.
-    fn hide(&mut self, clone: u64) {
-        let Some(last) = self.last else { return };
-        // An entry jump is not far from where its function begins. (If it were, handlers would see the original behind it.)
-        if self.own_step(clone - last.clone, HIDDEN) {
-            self.last = Some(Station { clone, left: last.left.saturating_sub(1), ..last });
+    fn hide(&mut self, clone: u64, first: u64) {
+        let Some(mut last) = self.last else { return };
+        if !self.own_step(clone - last.clone, HIDDEN) {
+            // No step leads so far, so that another group begins there.
+            self.station(clone, (clone as i64 - last.distance) as u64, first);
+            let Some(station) = self.last.filter(|_| self.own_step(0, HIDDEN)) else { return };
+            last = station;
         }
+        self.last = Some(Station { clone, left: last.left.saturating_sub(1), ..last });
     }
 
     /// Whether it is not too far.
@@ -288,6 +293,9 @@ impl Table {
 /// Goes through a function's stream: what is where in the clone and in the original.
 struct Parts<'a> {
     stream: &'a [u8],
+    states: &'a [ProbeState],
+    /// Of the state that holds here.
+    flags: u8,
     clone: u64,
     orig: u64,
 }
@@ -298,6 +306,8 @@ struct Part {
     clone_len: u64,
     orig: u64,
     orig_len: u64,
+    /// Of the state that holds before it.
+    flags: u8,
 }
 
 impl Iterator for Parts<'_> {
@@ -309,10 +319,13 @@ impl Iterator for Parts<'_> {
             self.stream = rest;
             if token == 0 {
                 // The number of a probe state, in LEB128.
-                self.stream = rest.iter().position(|byte| byte & 0x80 == 0).map_or(&[], |end| &rest[end + 1..]);
+                let end = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
+                let number = rest[..end].iter().rev().fold(0, |n, byte| n << 7 | usize::from(byte & 0x7f));
+                self.flags = self.states.get(number).map_or(0, |state| state.flags);
+                self.stream = &rest[end..];
                 continue;
             }
-            let part = Part { clone: self.clone, clone_len: u64::from(token & 15), orig: self.orig, orig_len: u64::from(token >> 4) };
+            let part = Part { clone: self.clone, clone_len: u64::from(token & 15), orig: self.orig, orig_len: u64::from(token >> 4), flags: self.flags };
             (self.clone, self.orig) = (part.clone + part.clone_len, part.orig + part.orig_len);
             return Some(part);
         }
@@ -324,18 +337,15 @@ mod tests {
     use super::*;
     use crate::annotate::address_map;
     use crate::functions::{Options, analyze, discover};
-    use crate::ir::FunctionId;
+    use crate::ir::{Function, FunctionId};
     use crate::layout::Placed;
     use crate::rewrite::analysis_input;
     use crate::risk::may_fail;
     use crate::unwind::Tables;
-    use iced_x86::{Instruction, Mnemonic, OpKind};
+    use iced_x86::{Mnemonic, OpKind};
     use mgz_annotations_schema::abi::FLAVOUR_PT;
-    use mgz_annotations_schema::addrmap::AddrMap;
-
-    fn decode(bytes: &[u8]) -> Instruction {
-        Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode()
-    }
+    use crate::emit::tests::{around_a_far_loop, around_a_lock};
+    use mgz_annotations_schema::addrmap::{AddrMap, Step};
 
     /// The table's way from a clone place (bytes from the first clone) to the original, as `shown.s` goes it.
     fn shown(table: &[u8], groups: usize, first: u64, offset: u64) -> Option<u64> {
@@ -401,11 +411,14 @@ mod tests {
         let map = address_map(&clones, &placed);
         let map = AddrMap::new(&map).unwrap();
         let (mut found, mut hidden, mut put_in) = (0, 0, 0);
+        let between = |step: &Step| map.state(step.state).unwrap().flags & (STATE_PASSED | STATE_COUNTED) != 0;
         for (function, clone) in clones.iter().enumerate().step_by(5) {
             let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
             for step in map.walk(function).unwrap() {
                 let way = |at: u64| shown(&bytes, groups, addresses[0], at - addresses[0]);
-                if step.orig_len > 0 && step.clone_len > 0 {
+                if between(&step) {
+                    assert_eq!(way(step.clone), None, "{step:x?}");
+                } else if step.orig_len > 0 && step.clone_len > 0 {
                     let expected = (!covered(step.orig)).then_some(step.orig);
                     assert_eq!(way(step.clone), expected, "{step:x?}");
                     found += usize::from(expected.is_some());
@@ -426,6 +439,25 @@ mod tests {
         assert!(found > 2000 && hidden > 10 && put_in > 100, "{found} found, {hidden} hidden, {put_in} put in");
         // About one for a function: of every seventh the distance to the next one is a station of a group of its own.
         assert!(groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10, "{groups} groups of {} functions", clones.len());
+    }
+
+    /// Who is shown an instruction of the original runs it behind the handler. It must not be one that has run: nothing in the clone is shown one whose copy lies before it, but
+    /// branches that do nothing else.
+    #[test]
+    fn nothing_is_shown_that_has_run() {
+        let run = |(function, original): (Function, Vec<u8>)| {
+            let clone = Box::new(crate::emit::emit(&function, &original, FLAVOUR_PT, false, false).unwrap());
+            let (clones, first) = ([clone], 0x9000);
+            let table = Table::new(&clones, &[first]);
+            let (bytes, groups) = (table.bytes(), table.groups() as usize);
+            let decoder = Decoder::with_ip(64, &clones[0].code, first, DecoderOptions::NONE);
+            let shown = |at: u64| shown(&bytes, groups, first, at - first);
+            decoder.into_iter().map(|i| (i.mnemonic(), shown(i.ip()).map(|at| at - function.range.start))).collect::<Vec<_>>()
+        };
+        use Mnemonic as M;
+        assert_eq!(run(around_a_lock()), [(M::Je, Some(0)), (M::Add, Some(2)), (M::Jmp, None), (M::Add, Some(3)), (M::Ret, Some(9))]);
+        assert_eq!(run(around_a_far_loop(0xe2))[80..], [(M::Loop, Some(120)), (M::Jmp, None), (M::Jmp, None), (M::Ret, Some(122))]);
+        assert_eq!(run(around_a_far_loop(0xe3))[80..], [(M::Jrcxz, Some(120)), (M::Jmp, Some(120)), (M::Jmp, Some(120)), (M::Ret, Some(122))]);
     }
 
     #[test]
@@ -491,8 +523,8 @@ mod tests {
         let mut expected: Vec<Option<u64>> = vec![None; 40];
         // Bytes to the next station, and how much longer that is in the clone.
         let steps = [(5, 5), (20, 15), (4, 4), (63, 5), (64, 5), (16, -3), (255, 100), (255, -127), (256, 4), (9, 128), (7, -128), (11, 10), (300, 0), (1, 1), (2, -9), (65_535, 5), (65_536, 4)];
-        // Bytes to a hidden part, and its own.
-        let hidden = [(3, 2), (0, 6), (700, 1), (255, 3), (90, 255)];
+        // Bytes to a hidden part, and its own. No step leads as far as the last ones.
+        let hidden = [(3, 2), (0, 6), (700, 1), (255, 3), (90, 255), (65_536, 4), (200_000, 1)];
         let mut at = (40, orig);
         table.station(at.0, at.1, first);
         for round in 0..300 {
@@ -508,7 +540,7 @@ mod tests {
             let (start, orig) = at;
             at = (start + far + len, orig + far + len - 3.min(len));
             expected.extend((0..far).map(|k| Some(orig + k)).chain((0..len).map(|_| None)));
-            table.hide(start + far);
+            table.hide(start + far, first);
             table.station(at.0, at.1, first);
         }
         (table, expected)

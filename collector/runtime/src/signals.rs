@@ -12,7 +12,7 @@ mod own;
 
 pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back, wrap_internal};
 pub use calls::{alternate_stack, system_sigprocmask};
-pub use delivery::{REPEAT, commit};
+pub use delivery::{REPEAT, commit, take_back};
 pub use own::go_on;
 
 const SIGSEGV: usize = 11;

@@ -229,9 +229,7 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
                 *context.register(register) = control.spill[slot as usize % abi::SPILL_SLOTS];
             }
         }
-        if place.state.flags & abi::STATE_PUSHED != 0 {
-            *context.register(4) += 8;
-        }
+        crate::signals::take_back(context, &place.state);
         context.registers[RIP] = place.orig;
     }
     close(ring, why, now);

@@ -11,13 +11,15 @@ use crate::ir::{Function, Gpr, Insn, InsnId};
 use crate::operands::own_destination;
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, ProbeState, STATE_PASSED};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, ProbeState, STATE_COUNTED, STATE_PASSED};
 use mgz_annotations_schema::sidecar::PtWrite;
 
 /// `mov reg, mem`.
 pub(super) const MOV_LOAD: u8 = 0x8b;
 /// `mov mem, reg`.
 pub(super) const MOV_STORE: u8 = 0x89;
+/// Opcode of `jrcxz`; those of the branches that count stand before it.
+const JRCXZ: u8 = 0xe3;
 /// Spill place of a hold's cursor register.
 pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
@@ -301,7 +303,8 @@ impl<'a> Emitter<'a> {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
             }
             _ if transit.is_some() => return Err(EmitError::Record),
-            (&[opcode @ 0xe0..=0xe3, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
+            (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
+            (&[opcode @ 0xe0..=0xe2, ..], Some(label)) => self.sink.counting(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe3, ..], None) => {
                 self.sink.inserted(|out| {
                     if addr32 {
@@ -309,8 +312,12 @@ impl<'a> Emitter<'a> {
                     }
                     out.extend_from_slice(&[opcode, 2]);
                 });
+                if opcode != JRCXZ {
+                    self.sink.state(|s| s.flags |= STATE_COUNTED);
+                }
                 self.sink.inserted(|out| out.extend_from_slice(&[0xeb, 5]));
                 self.sink.insn(insn.len, outside, asm::jmp32);
+                self.sink.state(|s| s.flags &= !STATE_COUNTED);
             }
             ([0xc7, 0xf8, ..], _) => self.sink.insn(insn.len, outside, |out| {
                 out.extend_from_slice(&[0xc7, 0xf8, 0, 0, 0, 0]);

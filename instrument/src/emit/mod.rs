@@ -21,7 +21,7 @@ mod transfer;
 mod transit;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::ir::TableForm;
 use mgz_annotations_schema::abi::ProbeState;

@@ -3,7 +3,7 @@
 use super::relax::{Buffer, Flex, Label, Pos, Resolved};
 use super::{Fixup, FixupKind, Fixups};
 use crate::hash::FastMap;
-use mgz_annotations_schema::abi::ProbeState;
+use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED};
 
 /// One token of the address map, before sizes are known.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,8 @@ enum Event {
     Insn { len: u8, orig: u8 },
     /// A flexible piece.
     Flex { index: u32, orig: u8 },
+    /// The probe state behind the first instruction of the flexible piece that follows, if it becomes several.
+    Inside(u32),
     /// The probe state from here on.
     State(u32),
     /// Original bytes without clone.
@@ -96,6 +98,14 @@ impl Sink {
         self.events.push(Event::Flex { index, orig });
     }
 
+    /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
+    pub fn counting(&mut self, orig: u8, flex: Flex) {
+        let counted = ProbeState { flags: self.current.flags | STATE_COUNTED, ..self.current };
+        let number = self.number(counted);
+        self.events.push(Event::Inside(number));
+        self.flex(orig, flex);
+    }
+
     /// Marks original bytes that have no clone.
     pub fn skip(&mut self, bytes: u64) {
         if bytes > 0 {
@@ -111,15 +121,19 @@ impl Sink {
             return;
         }
         self.current = next;
-        let number = *self.numbers.entry(key(&next)).or_insert_with(|| {
-            self.states.push(next);
-            self.states.len() as u32 - 1
-        });
+        let number = self.number(next);
         if let Some(Event::State(last)) = self.events.last_mut() {
             *last = number;
         } else {
             self.events.push(Event::State(number));
         }
+    }
+
+    fn number(&mut self, state: ProbeState) -> u32 {
+        *self.numbers.entry(key(&state)).or_insert_with(|| {
+            self.states.push(state);
+            self.states.len() as u32 - 1
+        })
     }
 
     /// What holds here.
@@ -159,25 +173,39 @@ fn stream(events: &[Event], resolved: &Resolved) -> Vec<u8> {
             left -= part;
         }
     };
+    let (mut state, mut inside) = (0, None);
     for &event in events {
         match event {
             Event::Insn { len, orig } => out.push(orig << 4 | len),
-            Event::Flex { index, orig } => flex(&mut out, resolved.pieces[index as usize], orig),
+            Event::Flex { index, orig } => flex(&mut out, resolved.pieces[index as usize], orig, inside.take().map(|i| (i, state))),
             Event::State(number) => {
-                out.push(0);
-                leb128(&mut out, number.into());
+                say(&mut out, number);
+                state = number;
             }
+            Event::Inside(number) => inside = Some(number),
             Event::Skip(bytes) => skip(&mut out, bytes),
         }
     }
     out
 }
 
+/// The state number from here on.
+fn say(out: &mut Vec<u8>, number: u32) {
+    out.push(0);
+    leb128(out, number.into());
+}
+
 /// A far `loop` has three instructions: the first two belong to the original (the first jumps over the
-/// second, which goes on behind the original), and the last carries its length.
-fn flex(out: &mut Vec<u8>, pieces: [u8; 3], orig: u8) {
+/// second, which goes on behind the original), and the last carries its length. `states`: behind the first, and behind all.
+fn flex(out: &mut Vec<u8>, pieces: [u8; 3], orig: u8, states: Option<(u32, u32)>) {
     let count = pieces.iter().filter(|&&p| p > 0).count();
+    let states = states.filter(|_| count > 1);
     for (i, &len) in pieces[..count].iter().enumerate() {
         out.push(if i + 1 == count { orig << 4 } else { 0 } | len);
+        match states {
+            Some((inside, _)) if i == 0 => say(out, inside),
+            Some((_, behind)) if i + 1 == count => say(out, behind),
+            _ => {}
+        }
     }
 }

@@ -15,7 +15,7 @@ fn uses(insns: &[Insn]) -> Vec<RegUse> {
 }
 
 /// A function of one block per given byte string, all registers live but `dead`.
-fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
+pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
     let bytes: Vec<u8> = blocks.concat();
     let mut insns = Vec::new();
     let mut list = Vec::new();
@@ -474,7 +474,7 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
 }
 
 /// je 1f; lock; 1: add dword [rdi], 0x11111111; ret
-fn around_a_lock() -> (Function, Vec<u8>) {
+pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
     f.insns = crate::disasm::decode(&bytes, START, &[]).unwrap().insns;
@@ -499,6 +499,35 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     let states = [(je, 0), (with, 0), (with, 0), (without, STATE_PASSED), (without, 0), (without, 0), (ret, 0)];
     assert_eq!(walk(&e).iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), states);
     assert_eq!((0..10).filter(|&m| e.marks.entry(m).is_some()).collect::<Vec<_>>(), [0, 2, 3, 9]);
+}
+
+/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which only the original's reaches; ret
+pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
+    let mut bytes = [0x48, 0x8b, 0x07].repeat(40);
+    bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
+    let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
+    f.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
+    f.regions = (0..40).map(|i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }).collect();
+    (f, bytes)
+}
+
+#[test]
+fn a_far_loop_has_counted_before_it_jumps() {
+    use mgz_annotations_schema::abi::STATE_COUNTED;
+    let (at, ret) = (START + 120, START + 122);
+    for (opcode, inside) in [(0xe0, STATE_COUNTED), (0xe2, STATE_COUNTED), (0xe3, 0)] {
+        let (mut f, bytes) = around_a_far_loop(opcode);
+        let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
+        assert_eq!(walk(&e)[80..].iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), [(at, 0), (at, inside), (at, inside), (ret, 0)], "{opcode:x}");
+        // Where it reaches, it is one instruction.
+        f.regions.clear();
+        let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
+        assert_eq!(walk(&e)[40..].iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), [(at, 0), (ret, 0)], "{opcode:x}");
+    }
+    // loop, out of the function; ret
+    let (f, bytes) = function(&[&[0xe2, 0x70], &[0xc3]], RegSet::EMPTY);
+    let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
+    assert_eq!(walk(&e).iter().map(|w| (w.0, w.1)).collect::<Vec<_>>(), [(START, 0), (START, STATE_COUNTED), (START, STATE_COUNTED), (START + 2, 0)]);
 }
 
 #[test]

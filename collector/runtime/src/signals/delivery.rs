@@ -101,9 +101,7 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
                 *c.register(register) = spill[slot as usize % abi::SPILL_SLOTS];
             }
         }
-        if place.state.flags & abi::STATE_PUSHED != 0 {
-            c.registers[15] += 8;
-        }
+        take_back(c, &place.state);
         c.registers[RIP] = place.orig;
         shown.copy_from_slice(&c.registers[..REGISTERS]);
     }
@@ -286,6 +284,19 @@ pub(super) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
         copy.extended = (copy.extended as usize).wrapping_add(shift) as u64;
     }
     target
+}
+
+/// Takes back what the clone has done of the original instruction so far.
+pub fn take_back(context: &mut Context, state: &abi::ProbeState) {
+    const RCX: u8 = 1;
+    const RSP: u8 = 4;
+    if state.flags & abi::STATE_PUSHED != 0 {
+        *context.register(RSP) += 8;
+    }
+    if state.flags & abi::STATE_COUNTED != 0 {
+        let rcx = context.register(RCX);
+        *rcx = rcx.wrapping_add(1);
+    }
 }
 
 /// Commits the slots of the region in flight to the page that %gs points at.
