@@ -14,6 +14,9 @@
 //! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
 //!   the stack ends or nothing is: under entry jumps they stay, and handlers see the clone's place there.
 //!
+//! So does it behind handlers of other signals, until the next entry jump; what it loads meanwhile is not recorded. Such a signal may come anywhere: also at what was put in, which must not be shown
+//! as an instruction that has run. What stands between the parts of an instruction is hidden: the handler sees the clone, and returns to it.
+//!
 //! The limits: 256 handlers a file (further ones see clones), signals in clones of this file only, steps of the trap flag (see `shown.s`). A library shows only its own handlers the original: others may be in
 //! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
 

@@ -28,8 +28,23 @@ const CASES: &[(&str, &str, char)] = &[
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", 'c'),
     ("another part of the context of a signal that is no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP])\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", '-'),
+    ("another part of the context of a signal that is no fault, in a function that is called", "__attribute__((noinline)) void look(ucontext_t *c) { sink = c->uc_mcontext.gregs[REG_RSP]; c->uc_mcontext.gregs[REG_R15] = 1; }\n\
+      HANDLER(h, look(c); sink++)\nint main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", '-'),
+    ("the context of a signal that is no fault, in a function that is called", "__attribute__((noinline)) void look(ucontext_t *c) { sink = c->uc_mcontext.gregs[REG_RIP]; }\nHANDLER(h, look(c); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+    ("the context of a signal that is no fault, by way of its registers", "__attribute__((noinline)) void look(greg_t *r) { sink = r[REG_RIP]; }\nHANDLER(h, look(((ucontext_t *)c)->uc_mcontext.gregs); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+    ("the context of a signal that is no fault, in an object", "struct all { int s; siginfo_t *i; ucontext_t *c; };\n__attribute__((noinline)) void look(struct all *a) { sink = a->c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct all a; a.s = s; a.i = i; a.c = c; look(&a); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+    ("the context of a signal that is no fault is copied", "ucontext_t copy;\nHANDLER(h, memcpy(&copy, c, sizeof copy))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+    ("two registers of the context of a signal that is no fault are copied", "greg_t copy[2];\nHANDLER(h, memcpy(copy, &((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP], sizeof copy))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+    ("the context of a signal that is no fault is kept", "void *kept;\nHANDLER(h, kept = c)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
     ("any handler of a signal that is no fault", "HANDLER(h, sink = s)\nvoid *handlers[2] = {h, h};\n\
-      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGCHLD, &a, 0); return 0; }", '-'),
+      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGCHLD, &a, 0); return 0; }", 'c'),
     ("the address of a fault", "HANDLER(h, mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
     ("the stack pointer of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP]; _exit(1))\n\
@@ -134,6 +149,18 @@ fn calls_that_are_not_seen_count() {
 #[test]
 fn so_they_are_in_static_executables() {
     check(&[&["-O2", "-static"], &["-O0", "-static-pie"]], |expected| expected == '+');
+}
+
+/// The C library's `profil` is in the file; a handler of the program is none of it.
+#[test]
+fn profilers_of_static_executables_are_told_apart() {
+    let source = |what: &str| CASES.iter().find(|case| case.0 == what).unwrap().1;
+    for (what, expected) in [("no handlers at all", false), ("another part of the context of a signal that is no fault", false), ("the context of a signal that is no fault", true)] {
+        for flags in [["-O2", "-static", "-pthread"], ["-O2", "-static-pie", "-pthread"]] {
+            let (found, _) = finding("gcc", &flags, source(what), true);
+            assert_eq!(found.is_some(), expected, "{what}, {flags:?}: {found:?}");
+        }
+    }
 }
 
 fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {

@@ -1,11 +1,11 @@
 //! What instructions do to a [`State`], and the states before every instruction of a function.
 
 use super::state::{ACTION_BYTES, ARGUMENTS, State, Value, place};
-use super::{FLAGS, SA_SIGINFO};
+use super::{FLAGS, SA_SIGINFO, writes};
 use crate::cfg::Graph;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use std::collections::BTreeSet;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 /// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`] says of them.
 const KNOWN: [&str; 12] =
@@ -16,6 +16,11 @@ const WRITERS: [(&str, usize, i64); 14] = [
     ("getrlimit", 1, 16), ("getrlimit64", 1, 16), ("setrlimit", 6, 0), ("setrlimit64", 6, 0), ("gettimeofday", 0, 16), ("clock_gettime", 1, 16), ("time", 0, 8),
     ("sigaltstack", 1, 24), ("setitimer", 2, 32), ("getitimer", 1, 32), ("uname", 0, 390), ("times", 0, 32), ("getrusage", 1, 144), ("sigpending", 0, 128),
 ];
+
+/// Whether a callee does not read what its pointers lead to, but for actions and sets of signals.
+pub fn only_writes(name: &str) -> bool {
+    KNOWN.contains(&name) || WRITERS.iter().any(|w| w.0 == name)
+}
 
 /// Names callees: the imported function that a call goes to, if it is one.
 pub struct Follow<'a> {
@@ -239,7 +244,7 @@ impl Follow<'_> {
             return state.fill(at, u64::from(size), 0);
         }
         let info = factory.info(inst);
-        let written = info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite));
+        let written = writes(info);
         let used = reg_use(info);
         let mut taint = used.read.iter().fold(0, |t, r| t | state.regs[usize::from(r.0)].taint());
         if (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
@@ -277,7 +282,7 @@ impl Follow<'_> {
     fn call(&self, state: &mut State, inst: &Instruction) {
         let arguments = ARGUMENTS.map(|r| state.regs[usize::from(r)]);
         let argument = |n: usize| arguments[n];
-        let name = (self.callee)(inst).filter(|n| KNOWN.contains(n) || WRITERS.iter().any(|w| w.0 == *n));
+        let name = (self.callee)(inst).filter(|n| only_writes(n));
         let frame_given = (0..6).any(|n| matches!(argument(n), Value::Frame(_)));
         let taint = (0..6).fold(0, |t, n| t | argument(n).taint());
         match name {

@@ -7,8 +7,9 @@
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
 //!
-//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV (with the `pt` flavour only if the handler is not one that is known to look at
-//!   the instruction pointer: some end a system call that is under way in a certain piece of code);
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV. With the `pt` flavour the handler must also be a function of this file that neither
+//!   reads nor sets the instruction pointer in the context, nor gives that away (some end a system call that is under way in a certain piece of code); or, in a static
+//!   executable, that of the C library's `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away;
@@ -33,7 +34,7 @@ use crate::discover::pads_of;
 use crate::elf::Elf;
 use crate::functions::{Input, Program};
 use follow::Follow;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use iced_x86::{FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 use crate::ir::Gpr;
 use crate::regs::reg_use;
 use imports::Imports;
@@ -65,6 +66,9 @@ const ARITIES: [(&str, u8); 34] = [
     ("signal", 2), ("kill", 2), ("siglongjmp", 2), ("longjmp", 2), ("__longjmp_chk", 2), ("fputs", 2), ("psiginfo", 2),
 ];
 
+/// The same of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
+const SYSTEM_ARITIES: [(u64, usize); 11] = [(34, 0), (39, 0), (57, 0), (102, 0), (110, 0), (186, 0), (3, 1), (60, 1), (231, 1), (62, 2), (200, 2)];
+
 /// A place that may install a handler that looks at faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -74,7 +78,7 @@ pub struct Finding {
     pub why: &'static str,
 }
 
-/// The first place in a file, if there is one. `contexts`: handlers of other signals that look at the context count as well.
+/// The first place in a file, if there is one. `contexts`: handlers of other signals that may look at the instruction pointer count as well.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program, contexts: bool) -> Option<Finding> {
     first(elf, input, program, false, contexts)
 }
@@ -315,10 +319,21 @@ struct Search<'a> {
     wrapped: bool,
     /// See [`inspected_faults`].
     contexts: bool,
-    /// The C library is in the file, with its profiler, which hardly any program uses (and which would attribute samples to clones).
+    /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
     is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
-    asked: RefCell<HashMap<(u64, u8), bool>>,
+    asked: RefCell<HashMap<(u64, u8, Look), bool>>,
+}
+
+/// What a function may do with an argument that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Look {
+    /// With the context: whatever depends on where the program is.
+    Anything,
+    /// With the context: read or set where the signal found the program.
+    Place,
+    /// The same with the address of some part of it, which may be that one.
+    Part,
 }
 
 impl<'a> Search<'a> {
@@ -455,12 +470,9 @@ impl<'a> Search<'a> {
         }
         let verdict = self.action(state, action, kernel, describes);
         let known = signal.low(4).as_constant();
-        if known == Some(SIGPROF) && self.is_static {
-            return Verdict::Harmless;
-        }
         match known.is_some_and(|s| !FAULTS.contains(&s)) {
-            // (The handlers of the C library itself, which are in static executables, hand on whatever is in the argument registers.)
-            true if self.contexts && verdict == Verdict::Harmful(LOOKS) && self.reads_place(state, action) => verdict,
+            true if known == Some(SIGPROF) && self.is_static && self.is_histogram(state, action) => Verdict::Harmless,
+            true if self.contexts && matches!(verdict, Verdict::Harmful(why) if why != LOOKS || self.reads_place(state, action)) => verdict,
             true => Verdict::Harmless,
             false => verdict,
         }
@@ -488,58 +500,67 @@ impl<'a> Search<'a> {
         let Some(handler) = state.read(at, 8).as_constant() else { return Verdict::Harmful("a handler that is not known") };
         match self.program.function_at(handler).filter(|f| self.program.function(*f).range.start == handler) {
             _ if handler <= 1 => Verdict::Harmless,
-            Some(f) if !self.uses(f.0 as usize, 2, DEPTH) => Verdict::Harmless,
+            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => Verdict::Harmless,
             Some(_) => Verdict::Harmful(LOOKS),
             None => Verdict::Harmful("a handler that is not a known function"),
         }
     }
 
-    /// Whether an action's handler itself reads (or sets) where the signal found the program.
-    fn reads_place(&self, state: &State, action: Value) -> bool {
-        let handler = place(action).and_then(|at| state.read(at, 8).as_constant());
-        let Some(graph) = handler.and_then(|h| self.program.function_at(h)).and_then(|f| self.graph(f.0 as usize)) else { return false };
-        let callee = |inst: &Instruction| self.imports.callee(inst);
-        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << 2) else { return true };
-        graph.insns.iter().zip(&states).any(|(insn, state)| {
-            // (Or some place in the context that is not known.)
-            state.as_ref().is_some_and(|s| match s.register(insn.inst.memory_base()) {
-                Value::Param(2) => insn.inst.memory_displacement64() == REG_RIP,
-                base => insn.inst.mnemonic() != Mnemonic::Lea && base.taint() & 1 << 2 != 0,
-            })
+    /// The function that an action has for its handler.
+    fn handler(&self, state: &State, action: Value) -> Option<usize> {
+        let handler = state.read(place(action)?, 8).as_constant()?;
+        Some(self.program.function_at(handler)?.0 as usize)
+    }
+
+    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that of the C library's `profil` does.
+    fn is_histogram(&self, state: &State, action: Value) -> bool {
+        let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else { return false };
+        let mut factory = InstructionInfoFactory::new();
+        let is_count = |inst: &Instruction| inst.memory_size().size() == 2 && (inst.mnemonic() == Mnemonic::Inc || inst.mnemonic() == Mnemonic::Add && inst.try_immediate(1).is_ok_and(|n| n == 1));
+        graph.insns.iter().all(|insn| {
+            let stays = matches!(insn.inst.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Return);
+            let known = direct_target(&insn.inst).is_none_or(|t| graph.insns.iter().any(|i| i.ip == t));
+            stays && known && (!writes(factory.info(&insn.inst)) || is_count(&insn.inst))
         })
     }
 
-    /// Whether a function may read through its argument number `param`, or give it away.
-    fn uses(&self, function: usize, param: u8, depth: usize) -> bool {
-        let start = self.program.functions[function].range.start;
+    /// Whether an action's handler may read (or set) where the signal found the program.
+    fn reads_place(&self, state: &State, action: Value) -> bool {
+        self.handler(state, action).is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
+    }
+
+    /// Whether a function may read through its argument number `param` what is looked for, or give it away.
+    fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
+        let key = (self.program.functions[function].range.start, param, look);
         if depth == 0 {
             return true;
         }
-        if let Some(&known) = self.asked.borrow().get(&(start, param)) {
+        if let Some(&known) = self.asked.borrow().get(&key) {
             return known;
         }
-        self.asked.borrow_mut().insert((start, param), false);
-        let used = self.find_use(function, param, depth);
-        self.asked.borrow_mut().insert((start, param), used);
+        self.asked.borrow_mut().insert(key, false);
+        let used = self.find_use(function, param, look, depth);
+        self.asked.borrow_mut().insert(key, used);
         used
     }
 
-    fn find_use(&self, function: usize, param: u8, depth: usize) -> bool {
+    fn find_use(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let Some(graph) = self.graph(function) else { return true };
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << param) else { return true };
-        graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, depth)))
+        graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, look, depth)))
     }
 
-    /// Whether an instruction reads through a followed argument or hands it to somebody.
-    fn gives_away(&self, inst: &Instruction, state: &State, function: usize, depth: usize) -> bool {
+    /// Whether an instruction reads through a followed argument what is looked for, or hands it to somebody.
+    fn gives_away(&self, inst: &Instruction, state: &State, function: usize, look: Look, depth: usize) -> bool {
         let taint = |r| state.register(r).taint() != 0;
         if matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Lea | Mnemonic::Endbr64) {
             return false;
         }
         for op in 0..inst.op_count() {
             let through = match inst.op_kind(op) {
-                OpKind::Memory if is_harmless_read(inst, state) => false,
+                OpKind::Memory if look == Look::Anything && is_harmless_read(inst, state) => false,
+                OpKind::Memory if look == Look::Place && is_elsewhere(inst, state) => false,
                 OpKind::Memory => taint(inst.memory_base()) || taint(inst.memory_index()),
                 OpKind::MemorySegRSI | OpKind::MemorySegESI => state.regs[6].taint() != 0,
                 OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => state.regs[7].taint() != 0,
@@ -550,13 +571,15 @@ impl<'a> Search<'a> {
             }
         }
         if inst.mnemonic() == Mnemonic::Syscall {
-            return [7, 6, 2, 10, 8, 9].iter().any(|&r: &usize| state.regs[r].taint() != 0);
+            let number = state.regs[0].low(4).as_constant();
+            let arity = SYSTEM_ARITIES.iter().find(|a| Some(a.0) == number).map_or(6, |a| a.1);
+            return [7, 6, 2, 10, 8, 9].iter().take(arity).any(|&r: &usize| state.regs[r].taint() != 0);
         }
         let outside = direct_target(inst).is_none_or(|t| !self.program.functions[function].range.contains(&t));
         match inst.flow_control() {
-            FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, depth),
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, depth),
-            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, depth),
+            FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, look, depth),
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, look, depth),
+            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, look, depth),
             _ => {}
         }
         let given = (0..inst.op_count()).any(|o| o > 0 && inst.op_kind(o) == OpKind::Register && taint(inst.op_register(o)));
@@ -569,8 +592,11 @@ impl<'a> Search<'a> {
         given && !kept
     }
 
-    fn call_gives_away(&self, inst: &Instruction, state: &State, depth: usize) -> bool {
-        let given = |n: usize| state.regs[usize::from(ARGUMENTS[n])].taint() != 0;
+    fn call_gives_away(&self, inst: &Instruction, state: &State, look: Look, depth: usize) -> bool {
+        let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
+        let inside = |n: usize| matches!(argument(n), Value::Frame(at) if state.holds_argument(at));
+        let reads_nothing = self.imports.callee(inst).is_some_and(follow::only_writes);
+        let given = |n: usize| argument(n).taint() != 0 || !reads_nothing && inside(n);
         let all = (0..6).filter(|&n| given(n));
         if let Some(name) = self.imports.callee(inst) {
             let arity = ARITIES.iter().find(|a| a.0 == name).map_or(6, |a| usize::from(a.1));
@@ -582,7 +608,12 @@ impl<'a> Search<'a> {
         }
         let target = direct_target(inst).and_then(|t| self.program.function_at(t).filter(|f| self.program.function(*f).range.start == t));
         match target {
-            Some(f) => all.any(|n| self.uses(f.0 as usize, n as u8, depth - 1)),
+            // (What an object in the frame leads to is not followed.)
+            Some(f) => all.any(|n| inside(n) || {
+                // What leads to some part of the context may be the address of that word.
+                let look = if matches!(argument(n), Value::Param(_)) || look == Look::Anything { look } else { Look::Part };
+                self.uses(f.0 as usize, n as u8, look, depth - 1)
+            }),
             None => true,
         }
     }
@@ -597,6 +628,18 @@ enum Verdict {
     Harmful(&'static str),
     /// In the frame, and somebody else may have filled it.
     Lent,
+}
+
+/// Whether an instruction writes memory.
+fn writes(info: &InstructionInfo) -> bool {
+    info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+}
+
+/// Reads or writes a part of the context that is not where the signal found the program.
+fn is_elsewhere(inst: &Instruction, state: &State) -> bool {
+    let plain = matches!(state.register(inst.memory_base()), Value::Param(_)) && inst.memory_index() == iced_x86::Register::None;
+    let (start, size) = (inst.memory_displacement64(), inst.memory_size().size() as u64);
+    plain && size > 0 && (start >= REG_RIP + 8 || start.checked_add(size).is_some_and(|end| end <= REG_RIP))
 }
 
 /// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction

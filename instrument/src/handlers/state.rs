@@ -324,6 +324,12 @@ impl State {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
+    /// Whether an object at an address in the frame may hold what came in as an argument, or was computed from that. (Nothing tells where objects end; few are larger.)
+    pub fn holds_argument(&self, at: i64) -> bool {
+        const BYTES: i64 = 64;
+        self.words.range(at..at + BYTES).any(|(_, v)| v.taint() != 0)
+    }
+
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
     pub fn wrote(&self, at: i64) -> bool {
         self.bytes.contains_key(&at) || self.words.range(at - 7..=at).next().is_some()
