@@ -43,6 +43,10 @@ const CASES: &[(&str, &str, char)] = &[
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
     ("the context of a signal that is no fault is kept", "void *kept;\nHANDLER(h, kept = c)\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+    ("the context of a signal that is no fault goes to the next handler", "void (*volatile next)(int, siginfo_t *, void *);\nHANDLER(h, next(s, i, c))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+    ("a signal is raised, while the context still lies in its argument register", "HANDLER(h, raise(SIGTERM); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '-'),
     ("any handler of a signal that is no fault", "HANDLER(h, sink = s)\nvoid *handlers[2] = {h, h};\n\
       int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGCHLD, &a, 0); return 0; }", 'c'),
     ("the address of a fault", "HANDLER(h, mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
@@ -155,7 +159,7 @@ fn so_they_are_in_static_executables() {
 #[test]
 fn profilers_of_static_executables_are_told_apart() {
     let source = |what: &str| CASES.iter().find(|case| case.0 == what).unwrap().1;
-    for (what, expected) in [("no handlers at all", false), ("another part of the context of a signal that is no fault", false), ("the context of a signal that is no fault", true)] {
+    for (what, expected) in [("no handlers at all", false), ("a signal is raised, while the context still lies in its argument register", false), ("another part of the context of a signal that is no fault", false), ("the context of a signal that is no fault", true)] {
         for flags in [["-O2", "-static", "-pthread"], ["-O2", "-static-pie", "-pthread"]] {
             let (found, _) = finding("gcc", &flags, source(what), true);
             assert_eq!(found.is_some(), expected, "{what}, {flags:?}: {found:?}");

@@ -55,7 +55,6 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("signals", "gcc-Os-static", "arguments that are kept over a call", "the signal is in a register over a call"),
     row("objects", "clang-Os-static", "a system call whose number is not known", "the C library has a system call whose number is not followed"),
     row("cancel", "musl static", "a handler that is described in memory which is not followed", "musl's function that installs handlers, which is in the file, moves the signal's number by 32 bits, so that it counts as unknown; and the handler looks at where the thread was interrupted"),
-    row("signals", "clang static", "a handler that may use its third argument", "its handler calls raise, which is in the file and is not shown to leave the context alone"),
     row("signals", "musl static", "a handler that may use its third argument", "the signal's number counts as unknown, too; and the handler calls musl's raise, which is not shown to leave the context alone"),
 ];
 

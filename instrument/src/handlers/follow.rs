@@ -28,6 +28,8 @@ pub struct Follow<'a> {
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
     /// By call to a function of the file: which argument is an action that it only reads, and which are filled with the one before (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
+    /// By call to a function of the file: which of its arguments it may hand back (bit n: argument n).
+    pub handed_back: &'a dyn Fn(&Instruction) -> u8,
     /// Every possible use of an argument is looked for; else what is certain of the values that it holds.
     pub uses: bool,
 }
@@ -284,7 +286,8 @@ impl Follow<'_> {
         let argument = |n: usize| arguments[n];
         let name = (self.callee)(inst).filter(|n| only_writes(n));
         let frame_given = (0..6).any(|n| matches!(argument(n), Value::Frame(_)));
-        let taint = (0..6).fold(0, |t, n| t | argument(n).taint());
+        let back = if self.uses { (self.handed_back)(inst) } else { 0 };
+        let taint = (0..6).filter(|n| back >> n & 1 == 1).fold(0, |t, n| t | argument(n).taint());
         match name {
             Some("memset") => match (place(argument(0)), argument(1).as_constant(), argument(2).as_constant()) {
                 (Some(at), Some(byte), Some(n)) => state.fill(at, n, byte as u8),

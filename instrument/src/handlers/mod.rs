@@ -56,6 +56,8 @@ const REG_RIP: u64 = 168;
 const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
 const LOOKS: &str = "a handler that may use its third argument, the context of the fault";
 const NOT_UNDERSTOOD: &str = "its function is not understood";
+/// All arguments that come in registers.
+const ALL: u8 = 0x3f;
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
 /// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
@@ -107,7 +109,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool, contexts: b
     if let Some(finding) = unseen(input, program, &imports) {
         return Some(finding);
     }
-    let search = Search { input, program, imports: &imports, wrapped, contexts, is_static: elf.is_static_executable(), asked: RefCell::default() };
+    let search = Search { input, program, imports: &imports, wrapped, contexts, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
@@ -323,6 +325,55 @@ struct Search<'a> {
     is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
     asked: RefCell<HashMap<(u64, u8, Look), bool>>,
+    /// Answers of [`Search::handed_back`].
+    returned: RefCell<HashMap<usize, u8>>,
+}
+
+/// A function of which it is asked what it does with an argument.
+struct Asked {
+    function: usize,
+    param: u8,
+    look: Look,
+    /// Calls that are still followed.
+    depth: usize,
+    /// It never puts what it was given in that argument's register itself.
+    idle: bool,
+    is_variadic: bool,
+}
+
+impl Asked {
+    fn bit(&self) -> u8 {
+        1 << self.param
+    }
+
+    fn is_in(&self, value: Value) -> bool {
+        value.taint() & self.bit() != 0
+    }
+
+    /// Whether an instruction puts what is asked for into the register that it came in.
+    fn is_set_by(&self, inst: &Instruction, state: &State) -> bool {
+        let register = ARGUMENTS[usize::from(self.param)];
+        if inst.op0_kind() != OpKind::Register || crate::regs::gpr(inst.op0_register()) != Some(Gpr(register)) || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push) {
+            return false;
+        }
+        let read = |address: Value| place(address).is_some_and(|at| self.is_in(state.read(at, 8)));
+        match inst.mnemonic() {
+            Mnemonic::Pop => read(state.regs[4]),
+            Mnemonic::Lea => self.is_in(state.address(inst)),
+            _ => (1..inst.op_count()).any(|o| match inst.op_kind(o) {
+                OpKind::Register => self.is_in(state.register(inst.op_register(o))),
+                OpKind::Memory => read(state.address(inst)),
+                _ => false,
+            }),
+        }
+    }
+}
+
+/// Whether a function takes any number of arguments: compilers test how many are in vector registers before they store these.
+fn is_variadic(graph: &Graph) -> bool {
+    let counts = |i: &Instruction| i.mnemonic() == Mnemonic::Test && i.op0_register() == iced_x86::Register::AL && i.op1_register() == iced_x86::Register::AL;
+    let stores = |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.op0_kind() == OpKind::Memory && i.op1_register() == iced_x86::Register::R9;
+    graph.insns.iter().take(32).any(|i| counts(&i.inst)) && graph.insns.iter().take(32).any(|i| stores(&i.inst))
 }
 
 /// What a function may do with an argument that is looked for.
@@ -355,7 +406,7 @@ impl<'a> Search<'a> {
         }
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let actions = |inst: &Instruction| direct_target(inst).map_or((None, 0), |t| own.actions(t));
-        let follow = Follow { callee: &callee, actions: &actions, uses: false };
+        let follow = Follow { callee: &callee, actions: &actions, handed_back: &|_| ALL, uses: false };
         let Some(states) = follow.solve(&graph, 0x3f) else {
             return harmful(start, "its function is too large to be followed");
         };
@@ -544,26 +595,53 @@ impl<'a> Search<'a> {
         used
     }
 
+    /// The arguments that a call to a function of the file may hand back. (Many have none; what was left in the registers is none.)
+    fn handed_back(&self, inst: &Instruction) -> u8 {
+        let Some(function) = direct_target(inst).and_then(|t| self.program.function_at(t).filter(|f| self.program.function(*f).range.start == t)) else { return ALL };
+        let function = function.0 as usize;
+        if let Some(&known) = self.returned.borrow().get(&function) {
+            return known;
+        }
+        let found = self.graph(function).and_then(|graph| {
+            let callee = |inst: &Instruction| self.imports.callee(inst);
+            let states = Follow { callee: &callee, actions: &|_| (None, 0), handed_back: &|_| ALL, uses: true }.solve(&graph, ALL)?;
+            graph.insns.iter().zip(&states).try_fold(0, |all, (insn, state)| match insn.inst.flow_control() {
+                FlowControl::Return => Some(all | state.as_ref().map_or(0, |s| s.regs[0].taint())),
+                FlowControl::IndirectBranch => None,
+                FlowControl::Call => Some(all),
+                _ if direct_target(&insn.inst).is_some_and(|t| !self.program.functions[function].range.contains(&t)) => None,
+                _ => Some(all),
+            })
+        });
+        *self.returned.borrow_mut().entry(function).or_insert(found.unwrap_or(ALL))
+    }
+
     fn find_use(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let Some(graph) = self.graph(function) else { return true };
         let callee = |inst: &Instruction| self.imports.callee(inst);
-        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), uses: true }).solve(&graph, 1 << param) else { return true };
-        graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| self.gives_away(&insn.inst, s, function, look, depth)))
+        // Whether a callee is handed all arguments is asked only where it makes a difference.
+        let named = if look == Look::Anything { 1 << param } else { (2 << param) - 1 };
+        let handed_back = |inst: &Instruction| if look == Look::Anything { ALL } else { self.handed_back(inst) };
+        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), handed_back: &handed_back, uses: true }).solve(&graph, named) else { return true };
+        let steps = || graph.insns.iter().zip(&states).filter_map(|(insn, state)| Some((&insn.inst, state.as_ref()?)));
+        let mut asked = Asked { function, param, look, depth, idle: false, is_variadic: look != Look::Anything && is_variadic(&graph) };
+        asked.idle = look != Look::Anything && !steps().any(|(inst, state)| asked.is_set_by(inst, state));
+        steps().any(|(inst, state)| self.gives_away(inst, state, &asked))
     }
 
     /// Whether an instruction reads through a followed argument what is looked for, or hands it to somebody.
-    fn gives_away(&self, inst: &Instruction, state: &State, function: usize, look: Look, depth: usize) -> bool {
-        let taint = |r| state.register(r).taint() != 0;
+    fn gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+        let taint = |r| asked.is_in(state.register(r));
         if matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Lea | Mnemonic::Endbr64) {
             return false;
         }
         for op in 0..inst.op_count() {
             let through = match inst.op_kind(op) {
-                OpKind::Memory if look == Look::Anything && is_harmless_read(inst, state) => false,
-                OpKind::Memory if look == Look::Place && is_elsewhere(inst, state) => false,
+                OpKind::Memory if asked.look == Look::Anything && is_harmless_read(inst, state) => false,
+                OpKind::Memory if asked.look == Look::Place && is_elsewhere(inst, state) => false,
                 OpKind::Memory => taint(inst.memory_base()) || taint(inst.memory_index()),
-                OpKind::MemorySegRSI | OpKind::MemorySegESI => state.regs[6].taint() != 0,
-                OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => state.regs[7].taint() != 0,
+                OpKind::MemorySegRSI | OpKind::MemorySegESI => asked.is_in(state.regs[6]),
+                OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => asked.is_in(state.regs[7]),
                 _ => false,
             };
             if through {
@@ -573,16 +651,18 @@ impl<'a> Search<'a> {
         if inst.mnemonic() == Mnemonic::Syscall {
             let number = state.regs[0].low(4).as_constant();
             let arity = SYSTEM_ARITIES.iter().find(|a| Some(a.0) == number).map_or(6, |a| a.1);
-            return [7, 6, 2, 10, 8, 9].iter().take(arity).any(|&r: &usize| state.regs[r].taint() != 0);
+            return [7, 6, 2, 10, 8, 9].iter().take(arity).any(|&r: &usize| asked.is_in(state.regs[r]));
         }
-        let outside = direct_target(inst).is_none_or(|t| !self.program.functions[function].range.contains(&t));
+        let outside = direct_target(inst).is_none_or(|t| !self.program.functions[asked.function].range.contains(&t));
         match inst.flow_control() {
-            FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, look, depth),
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, look, depth),
-            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, look, depth),
+            FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, asked),
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, asked),
+            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, asked),
             _ => {}
         }
-        let given = (0..inst.op_count()).any(|o| o > 0 && inst.op_kind(o) == OpKind::Register && taint(inst.op_register(o)));
+        // (Half of an address leads nowhere.)
+        let whole = |r: iced_x86::Register| asked.look == Look::Anything || r.size() >= 8;
+        let given = (0..inst.op_count()).any(|o| o > 0 && inst.op_kind(o) == OpKind::Register && whole(inst.op_register(o)) && taint(inst.op_register(o)));
         let kept = match inst.op0_kind() {
             // In its own frame, or in a register that is followed.
             OpKind::Memory => matches!(state.address(inst), Value::Frame(_)) || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test),
@@ -592,30 +672,28 @@ impl<'a> Search<'a> {
         given && !kept
     }
 
-    fn call_gives_away(&self, inst: &Instruction, state: &State, look: Look, depth: usize) -> bool {
+    fn call_gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
-        let inside = |n: usize| matches!(argument(n), Value::Frame(at) if state.holds_argument(at));
-        let reads_nothing = self.imports.callee(inst).is_some_and(follow::only_writes);
-        let given = |n: usize| argument(n).taint() != 0 || !reads_nothing && inside(n);
-        let all = (0..6).filter(|&n| given(n));
+        let inside = |n: usize| matches!(argument(n), Value::Frame(at) if state.holds_argument(at, asked.bit()));
+        let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
+        // Who is called with fewer arguments finds what the handler was given in a register that nobody has set. With all that come before it, it counts as given.
+        let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
+        let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
         if let Some(name) = self.imports.callee(inst) {
             let arity = ARITIES.iter().find(|a| a.0 == name).map_or(6, |a| usize::from(a.1));
-            return all.into_iter().any(|n| n < arity);
+            return all.any(|n| n < arity && !left_over(n)) || !follow::only_writes(name) && (0..arity).any(inside);
         }
-        let mut all = all.peekable();
-        if all.peek().is_none() {
-            return false;
+        // (What an object in the frame leads to is not followed. A function with any number of arguments keeps them all in such a one.)
+        if !asked.is_variadic && (0..6).any(inside) {
+            return true;
         }
         let target = direct_target(inst).and_then(|t| self.program.function_at(t).filter(|f| self.program.function(*f).range.start == t));
-        match target {
-            // (What an object in the frame leads to is not followed.)
-            Some(f) => all.any(|n| inside(n) || {
-                // What leads to some part of the context may be the address of that word.
-                let look = if matches!(argument(n), Value::Param(_)) || look == Look::Anything { look } else { Look::Part };
-                self.uses(f.0 as usize, n as u8, look, depth - 1)
-            }),
-            None => true,
-        }
+        let Some(callee) = target else { return all.any(|n| !left_over(n)) };
+        all.any(|n| {
+            // What leads to some part of the context may be the address of that word.
+            let look = if matches!(argument(n), Value::Param(_)) || asked.look == Look::Anything { asked.look } else { Look::Part };
+            (asked.depth > 1 || !left_over(n)) && self.uses(callee.0 as usize, n as u8, look, asked.depth - 1)
+        })
     }
 }
 

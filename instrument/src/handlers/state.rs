@@ -324,10 +324,10 @@ impl State {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
-    /// Whether an object at an address in the frame may hold what came in as an argument, or was computed from that. (Nothing tells where objects end; few are larger.)
-    pub fn holds_argument(&self, at: i64) -> bool {
+    /// Whether an object at an address in the frame may hold one of these arguments, or what was computed from them. (Nothing tells where objects end; few are larger.)
+    pub fn holds_argument(&self, at: i64, arguments: u8) -> bool {
         const BYTES: i64 = 64;
-        self.words.range(at..at + BYTES).any(|(_, v)| v.taint() != 0)
+        self.words.range(at..at + BYTES).any(|(_, v)| v.taint() & arguments != 0)
     }
 
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
