@@ -50,7 +50,6 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("breaks", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("breaks", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("forks", "static", "a handler that is not known", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
-    row("panics", "static", "the address of a function that installs any handler is stored in data", "Rust's standard library calls the C library's function that installs any handler by its address in the global offset table, which no relocation writes"),
     row("overflow", "clang static", "a handler that is described in memory which is not followed", "its action is a copy that memcpy has made"),
     row("signals", "gcc-Os-static", "arguments that are kept over a call", "the signal is in a register over a call"),
     row("objects", "clang-Os-static", "a system call whose number is not known", "the C library has a system call whose number is not followed"),
@@ -346,6 +345,9 @@ fn handlers_and_layouts() {
         Way { strip: Strip::Sections, ..base },
         Way { strip: Strip::Sections, kind: Kind::NoPie, ..clang },
         Way { flags: &["-Wl,-z,now", "-fno-plt"], strip: Strip::Sections, ..base },
+        // The C library's functions are called through words of the global offset table.
+        Way { flags: &["-fno-plt", "-Wl,--no-relax"], kind: Kind::Static, ..base },
+        Way { flags: &["-fno-plt", "-Wl,--no-relax"], kind: Kind::StaticPie, ..base },
     ];
     let mut verdict = Verdict::default();
     for way in ways {

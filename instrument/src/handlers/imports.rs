@@ -1,6 +1,7 @@
 //! Imported functions by the places through which code reaches them. All of it is read as the loader reads it: section headers may be missing.
 
-use crate::elf::read::Elf;
+use crate::disasm::direct_target;
+use crate::elf::read::{Elf, R_IRELATIVE};
 use crate::functions::Input;
 use iced_x86::{FlowControl, Instruction};
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ pub struct Imports {
     pub taken: Vec<String>,
     /// Places in linkage tables that refer to a word in a way that is not understood, and the function.
     pub strange: Vec<(u64, String)>,
+    /// Words of the global offset table with the addresses of functions of this file: where the linker could not make a call of such a function a direct one.
+    pub own: HashMap<u64, u64>,
 }
 
 impl Imports {
@@ -47,8 +50,31 @@ impl Imports {
         if elf.sections.is_empty() {
             input.exec_ranges.iter().for_each(|range| imports.read_stubs(input, range, false));
         }
+        imports.read_own(elf, input);
         elf.ranges_named(".plt").iter().for_each(|range| imports.read_stubs(input, range, true));
         imports
+    }
+
+    fn read_own(&mut self, elf: &Elf, input: &Input) {
+        if input.pie {
+            self.own = input.relative_targets.iter().copied().filter(|t| input.is_got(t.0)).collect();
+        } else {
+            let words = input.got.iter().flat_map(|r| (r.start.next_multiple_of(8)..r.end).step_by(8));
+            let content = |at| Some(u64::from_le_bytes(*input.bytes_at(at)?.first_chunk()?));
+            self.own = words.filter_map(|at| Some((at, content(at)?))).filter(|w| input.is_code(w.1)).collect();
+        }
+        // (Those lead to what a function chooses.)
+        for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
+            self.own.remove(&chosen.at);
+        }
+    }
+
+    /// The function of this file that an instruction calls or jumps to.
+    pub fn own_callee(&self, inst: &Instruction) -> Option<u64> {
+        match inst.flow_control() {
+            FlowControl::IndirectCall | FlowControl::IndirectBranch if inst.is_ip_rel_memory_operand() => self.own.get(&inst.ip_rel_memory_address()).copied(),
+            _ => direct_target(inst),
+        }
     }
 
     /// Finds the jumps through words, and where the entries around them begin. `strict`: there is nothing else in the range.
@@ -86,7 +112,7 @@ impl Imports {
     /// The imported function that an instruction calls or jumps to.
     pub fn callee(&self, inst: &Instruction) -> Option<&str> {
         let found = match inst.flow_control() {
-            FlowControl::Call | FlowControl::UnconditionalBranch => self.stubs.get(&crate::disasm::direct_target(inst)?),
+            FlowControl::Call | FlowControl::UnconditionalBranch => self.stubs.get(&direct_target(inst)?),
             FlowControl::IndirectCall | FlowControl::IndirectBranch if inst.is_ip_rel_memory_operand() => self.slots.get(&inst.ip_rel_memory_address()),
             _ => None,
         };
