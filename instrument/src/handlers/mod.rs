@@ -410,7 +410,9 @@ impl<'a> Search<'a> {
                 _ if kernel && reads_flags => Some(1),
                 _ => None,
             };
-            match self.site(state, signal, action, kernel, describes) {
+            let flags = place(action).map(|at| at + if kernel { KERNEL_FLAGS } else { FLAGS });
+            let plain = || flags.is_some_and(|at| always_clear(&graph, &states, at));
+            match self.site(state, signal, action, kernel, describes, &plain) {
                 Verdict::Harmless => {}
                 _ if of_param.is_some() => {
                     if !self.program.functions[function].called.is_empty() {
@@ -454,8 +456,8 @@ impl<'a> Search<'a> {
     }
 
     /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
-    /// memory that is not followed.
-    fn site(&self, state: &State, signal: Value, action: Value, kernel: bool, describes: bool) -> Verdict {
+    /// memory that is not followed. `plain`: all that it writes to this action's flags itself leaves SA_SIGINFO clear.
+    fn site(&self, state: &State, signal: Value, action: Value, kernel: bool, describes: bool, plain: &dyn Fn() -> bool) -> Verdict {
         if action.as_constant() == Some(0) {
             return Verdict::Harmless;
         }
@@ -463,7 +465,8 @@ impl<'a> Search<'a> {
         let known = signal.low(4).as_constant();
         match known.is_some_and(|s| !FAULTS.contains(&s)) {
             true if known == Some(SIGPROF) && self.is_static && self.is_histogram(state, action) => Verdict::Harmless,
-            true if self.contexts && matches!(verdict, Verdict::Harmful(why) if why != LOOKS || self.reads_place(state, action)) => verdict,
+            // (Where its frame may have been lent, for a register that still has its address, what the function writes is more than a guess.)
+            true if self.contexts && matches!(verdict, Verdict::Harmful(why) if if why == LOOKS { self.reads_place(state, action) } else { !plain() }) => verdict,
             true => Verdict::Harmless,
             false => verdict,
         }
@@ -536,6 +539,29 @@ enum Verdict {
 /// Whether an instruction writes memory.
 fn writes(info: &InstructionInfo) -> bool {
     info.used_memory().iter().any(|m| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+}
+
+/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but constants in which SA_SIGINFO is clear.
+fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = false;
+    for (insn, state) in graph.insns.iter().zip(states) {
+        let Some(state) = state else { continue };
+        let inst = &insn.inst;
+        if inst.op0_kind() != OpKind::Memory || !writes(factory.info(inst)) {
+            continue;
+        }
+        let Some(at) = place(state.address(inst)) else { continue };
+        if at >= flags + 4 || at + inst.memory_size().size() as i64 <= flags {
+            continue;
+        }
+        let whole = at == flags && inst.mnemonic() == Mnemonic::Mov;
+        if !whole || !stored_constant(inst, state, 4).is_some_and(|value| value & SA_SIGINFO == 0) {
+            return false;
+        }
+        found = true;
+    }
+    found
 }
 
 /// The constant of so many bytes that an instruction writes to the frame, or to memory that is not followed.
