@@ -47,14 +47,12 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("handlers", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("rewind", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("faults", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
-    row("breaks", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("breaks", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
     row("forks", "static", "a handler that is not known", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
     row("overflow", "clang static", "a handler that is described in memory which is not followed", "its action is a copy that memcpy has made"),
     row("signals", "gcc-Os-static", "arguments that are kept over a call", "the signal is in a register over a call"),
     row("objects", "clang-Os-static", "a system call whose number is not known", "the C library has a system call whose number is not followed"),
     row("cancel", "musl static", "a handler that is described in memory which is not followed", "musl's function that installs handlers, which is in the file, moves the signal's number by 32 bits, so that it counts as unknown; and the handler looks at where the thread was interrupted"),
-    row("signals", "musl static", "a handler that may use its third argument", "the signal's number counts as unknown, too; and the handler calls musl's raise, which is not shown to leave the context alone"),
 ];
 
 /// What a test has found.
