@@ -422,7 +422,7 @@ impl Driver {
                             let rows = rows(part);
                             sample.run(&rows, &place(span, part), reuse);
                             if with_windows {
-                                windows.run(&rows);
+                                windows.run_in_blocks(&rows, sample.blocks(rows.len()).filter(|_| span.parts.len() == 1), self.options.block_shift);
                                 strides.run(rows.address, sites(part), self.options.sites);
                             }
                             if with_incidence {

@@ -9,7 +9,7 @@ use crate::histogram::Histogram;
 use crate::input::weights::{UNIT, Weights};
 use crate::metrics::LogHistogram;
 use crate::objects::Resolver;
-use crate::reuse::{ReuseEngine, ReuseSink};
+use crate::reuse::{Narrow, ReuseEngine, ReuseSink};
 use crate::rows::Rows;
 use crate::windows::Levels;
 use crate::zoom::regions::{HeatRegions, HeatSums};
@@ -158,15 +158,51 @@ impl ReuseTotals {
     }
 }
 
-/// What a group did in the current sample.
+/// What a group did in the current sample, and in those before that are not in the totals yet. All of it is in one line of the cache, since it is changed together.
+#[repr(align(64))]
 #[derive(Clone, Default)]
 struct Scratch {
-    reuse: GroupReuse,
-    distances: Histogram,
-    /// Whether it is among those that the sample has touched.
-    touched: bool,
-    /// Whether it is among the open ones.
-    open: bool,
+    /// Of the sample: touches, those that are reuses, their sum of D.
+    touches: u64,
+    reuses: u64,
+    distance: u64,
+    /// Greatest D and intervals are those of this sample as well, all else is without it.
+    all: GroupReuse,
+}
+
+impl Scratch {
+    /// Counts a reuse, which is counted as a touch apart from this.
+    #[inline(always)]
+    fn reuse(&mut self, distance: u64, interval: u64) {
+        self.reuses += 1;
+        self.distance += distance;
+        self.all.distance_max = self.all.distance_max.max(distance);
+        self.all.interval += interval;
+    }
+}
+
+/// The groups that a sample has touched, each once. Nobody can foresee which touches are the first of their group: there is no branch on it.
+#[derive(Default)]
+struct Touched {
+    /// There is room for one more than there are groups.
+    list: Vec<u32>,
+    len: usize,
+}
+
+impl Touched {
+    /// Counts touches by groups.
+    #[inline(always)]
+    fn touch(&mut self, groups: &mut [Scratch], tags: impl Iterator<Item = u32>) {
+        // By themselves: the compiler would read and write the length anew for each, since groups are written as well.
+        let (list, mut len) = (&mut self.list[..], self.len);
+        for tag in tags {
+            let scratch = &mut groups[tag as usize];
+            list[len] = tag;
+            len += usize::from(scratch.touches == 0);
+            scratch.touches += 1;
+        }
+        self.len = len;
+    }
 }
 
 /// A reuse whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
@@ -210,27 +246,37 @@ impl Waiting {
 
     /// Tells the groups. First everything is fetched that will be changed.
     #[inline(always)]
-    fn settle(&mut self, groups: &mut [Scratch], touched: &mut Vec<u32>, intervals: &mut LogHistogram) {
+    fn settle(&mut self, groups: &mut Groups, intervals: &mut LogHistogram) {
+        let Groups { scratch, distances, touched } = groups;
         let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(LATE)];
         let firsts = &self.firsts[..std::mem::take(&mut self.first).min(LATE)];
-        reuses.iter().map(|r| r.tag).chain(firsts.iter().copied()).for_each(|tag| crate::prefetch(&groups[tag as usize]));
-        reuses.iter().for_each(|r| groups[r.tag as usize].distances.prefetch(r.bin as usize));
-        let mut touch = |scratch: &mut Scratch, tag: u32| {
-            if !std::mem::replace(&mut scratch.touched, true) {
-                touched.push(tag);
-            }
-        };
-        for &tag in firsts {
-            let scratch = &mut groups[tag as usize];
-            touch(scratch, tag);
-            scratch.reuse.firsts += 1;
-        }
+        reuses.iter().map(|r| r.tag).chain(firsts.iter().copied()).for_each(|tag| crate::prefetch(&scratch[tag as usize]));
+        reuses.iter().for_each(|r| distances[r.tag as usize].prefetch(r.bin as usize));
+        touched.touch(scratch, firsts.iter().copied().chain(reuses.iter().map(|r| r.tag)));
         for &Late { tag, bin, distance, interval } in reuses {
-            let scratch = &mut groups[tag as usize];
-            touch(scratch, tag);
-            scratch.reuse.merge(&GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval });
-            scratch.distances.add_to_bin(bin as usize);
+            scratch[tag as usize].reuse(distance, interval);
+            distances[tag as usize].add_to_bin(bin as usize);
             intervals.add(interval);
+        }
+    }
+}
+
+/// What a sample counts by group.
+#[derive(Default)]
+struct Groups {
+    scratch: Vec<Scratch>,
+    /// D of all samples that are not in the totals yet: these need not be told apart.
+    distances: Vec<Histogram>,
+    touched: Touched,
+}
+
+impl Groups {
+    /// Makes room for groups below `groups`.
+    fn reserve(&mut self, groups: usize) {
+        if self.scratch.len() < groups {
+            self.scratch.resize(groups, Scratch::default());
+            self.distances.resize(groups, Histogram::default());
+            self.touched.list.resize(groups + 1, 0);
         }
     }
 }
@@ -240,12 +286,12 @@ pub(crate) struct SampleReuse {
     engine: ReuseEngine,
     levels: Levels<2>,
     intervals: LogHistogram,
-    /// By group; those that the sample has not touched are zero.
-    groups: Vec<Scratch>,
-    touched: Vec<u32>,
+    groups: Groups,
     /// Empty between two calls.
     waiting: Waiting,
-    /// Groups with distances that are not in the totals yet: these need not be told apart by sample.
+    /// Numbers of the blocks that rows of the last call have touched, as long as each has touched one.
+    blocks: Vec<u16>,
+    /// Groups of which something is not in the totals yet.
     open: Vec<u32>,
     sample: u32,
     /// Rows of the sample so far.
@@ -263,9 +309,9 @@ impl SampleReuse {
             engine: ReuseEngine::new(shift),
             levels: Levels::new(REUSE_LEVELS),
             intervals: LogHistogram::default(),
-            groups: Vec::new(),
-            touched: Vec::new(),
+            groups: Groups::default(),
             waiting: Waiting { reuses: [Late::default(); LATE], reused: 0, firsts: [0; LATE], first: 0 },
+            blocks: Vec::new(),
             open: Vec::new(),
             sample: 0,
             rows: 0,
@@ -287,29 +333,32 @@ impl SampleReuse {
 
     /// Feeds the next rows of the sample.
     pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &Place, totals: &mut ReuseTotals) {
-        let groups = 1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize;
-        if self.groups.len() < groups {
-            self.groups.resize(groups, Scratch::default());
-        }
-        let (groups, touched) = (&mut self.groups[..], &mut self.touched);
-        let (levels, intervals, waiting) = (&mut self.levels, &mut self.intervals, &mut self.waiting);
+        self.groups.reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
+        let groups = &mut self.groups;
+        let (levels, intervals, waiting, blocks) = (&mut self.levels, &mut self.intervals, &mut self.waiting, &mut self.blocks);
+        blocks.clear();
         let before = self.rows;
         match (&mut totals.zoom, &place.heat) {
             (Some(zoom), _) => {
                 if self.part.0 != place.part {
                     self.part = (place.part, before);
                 }
-                let extra = zoom.sink(rows, place, groups.len(), before, self.part.1);
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra });
+                let extra = zoom.sink(rows, place, groups.scratch.len(), before, self.part.1);
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra });
             }
             (None, Some(heat)) => {
                 let extra = HeatSink { regions: heat.of(place.process), heat, sums: &mut totals.heat, column: place.column, started: None };
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra });
+                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra });
             }
-            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, touched, levels, intervals, waiting, extra: () }),
+            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra: () }),
         }
-        self.waiting.settle(&mut self.groups, &mut self.touched, &mut self.intervals);
+        self.waiting.settle(&mut self.groups, &mut self.intervals);
         self.rows += rows.len() as u64;
+    }
+
+    /// If the rows of the last call, so many, are all that there are of the sample and each has touched one block: the numbers of these.
+    pub(crate) fn blocks(&self, rows: usize) -> Option<&[u16]> {
+        Some(&self.blocks[..]).filter(|blocks| blocks.len() == rows && self.rows == rows as u64)
     }
 
     /// Adds what the sample had to the totals.
@@ -318,43 +367,38 @@ impl SampleReuse {
             return;
         }
         self.started = false;
-        totals.reserve(self.groups.len());
+        let Groups { scratch, touched, .. } = &mut self.groups;
+        totals.reserve(scratch.len());
         let class = replicate(self.sample);
         totals.samples[class] += 1;
         let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(self.sample));
-        for at in 0..self.touched.len() {
-            let group = self.touched[at] as usize;
-            if let Some(&ahead) = self.touched.get(at + AHEAD) {
-                crate::prefetch(&totals.groups[ahead as usize]);
-                if let Some(replicates) = &totals.replicates[ahead as usize] {
-                    crate::prefetch(&replicates[class]);
-                }
+        let touched = &touched.list[..std::mem::take(&mut touched.len)];
+        for (at, &group) in touched.iter().enumerate() {
+            if let Some(&ahead) = touched.get(at + AHEAD)
+                && let Some(replicates) = &totals.replicates[ahead as usize]
+            {
+                crate::prefetch(&replicates[class]);
             }
-            let Scratch { reuse, open, touched, .. } = &mut self.groups[group];
-            if reuse.reuses > 0 && !std::mem::replace(open, true) {
-                self.open.push(group as u32);
+            let Scratch { touches, reuses, distance, all } = &mut scratch[group as usize];
+            if all.reuses + all.firsts == 0 {
+                self.open.push(group);
             }
-            totals.groups[group].merge(reuse);
-            totals.replicates[group].get_or_insert_default()[class].merge(&RepSums {
-                touches: reuse.reuses + reuse.firsts,
-                reuses: reuse.reuses,
-                distance: reuse.distance,
-                samples: 1,
-                weighted: (reuse.reuses + reuse.firsts).saturating_mul(weight),
-            });
-            *reuse = GroupReuse::default();
-            *touched = false;
+            let [touches, reuses, distance] = [touches, reuses, distance].map(std::mem::take);
+            all.reuses += reuses;
+            all.firsts += touches - reuses;
+            all.distance += distance;
+            let weighted = touches.saturating_mul(weight);
+            totals.replicates[group as usize].get_or_insert_default()[class].merge(&RepSums { touches, reuses, distance, samples: 1, weighted });
         }
-        self.touched.clear();
     }
 
-    /// The samples so far are complete: their finished windows count.
+    /// The samples so far are complete: all that they had counts.
     pub(crate) fn finish(&mut self, totals: &mut ReuseTotals) {
         self.flush(totals);
         for group in self.open.drain(..) {
-            let scratch = &mut self.groups[group as usize];
-            totals.distances[group as usize].take(&mut scratch.distances);
-            scratch.open = false;
+            let group = group as usize;
+            totals.groups[group].merge(&std::mem::take(&mut self.groups.scratch[group].all));
+            totals.distances[group].take(&mut self.groups.distances[group]);
         }
         totals.intervals.merge(&self.intervals);
         self.intervals = LogHistogram::default();
@@ -383,11 +427,14 @@ pub(crate) struct Place {
 
 /// What is done with a touch besides the sums.
 pub(crate) trait Extra {
+    /// It is nothing.
+    const IS_NOTHING: bool = false;
     /// `touch`: one touch of a block by a row of the sample.
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
 }
 
 impl Extra for () {
+    const IS_NOTHING: bool = true;
     #[inline(always)]
     fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
 }
@@ -415,12 +462,50 @@ impl Extra for HeatSink<'_> {
     }
 }
 
+/// Counters of many touches: several of each, so that a touch does not wait for what the one before has written.
+const COPIES: usize = 4;
+
+/// Counts many touches.
+#[inline(always)]
+fn count_narrow(groups: &mut Groups, levels: &mut Levels<2>, intervals: &mut LogHistogram, touches: &Narrow<'_>) {
+    let Narrow { row, tag, last, distance, mut again, .. } = *touches;
+    let Groups { scratch, distances, touched } = groups;
+    touched.touch(scratch, tag.iter().copied());
+    let mut by_interval = [[0u32; 16]; COPIES];
+    let mut from = 0;
+    while from < tag.len() {
+        let begin = row + from as u64;
+        let rows = Levels::<2>::together(begin, tag.len() - from);
+        let (these, behind) = again.split_at(again.partition_point(|&i| usize::from(i) < from + rows));
+        // By level, number and sum of D in one.
+        let mut sums = [[0u64; 16]; COPIES];
+        for (at, &i) in these.iter().enumerate() {
+            let i = i as usize;
+            let (row, tag, last, distance) = (row as u32 + i as u32, tag[i] as usize, u32::from(last[i]), distance[i]);
+            let interval = row - last;
+            scratch[tag].reuse(distance.into(), interval.into());
+            distances[tag].add_to_bin(Histogram::bin(distance.into()));
+            by_interval[at % COPIES][(32 - interval.leading_zeros()) as usize % 16] += 1;
+            sums[at % COPIES][crate::windows::level(row.into(), last.into()) % 16] += 1 << 32 | u64::from(distance);
+        }
+        levels.add_together(begin, rows, |level| {
+            let sum = sums.iter().map(|s| s[level % 16]).sum::<u64>();
+            [sum >> 32, sum & u64::from(u32::MAX)]
+        });
+        (again, from) = (behind, from + rows);
+    }
+    for bits in 0..16 {
+        // The smallest value of so many bits.
+        intervals.add_many(1 << bits >> 1, by_interval.iter().map(|counts| u64::from(counts[bits])).sum());
+    }
+}
+
 struct Sink<'a, E> {
-    groups: &'a mut [Scratch],
-    touched: &'a mut Vec<u32>,
+    groups: &'a mut Groups,
     levels: &'a mut Levels<2>,
     intervals: &'a mut LogHistogram,
     waiting: &'a mut Waiting,
+    blocks: &'a mut Vec<u16>,
     extra: E,
 }
 
@@ -441,7 +526,7 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
         let one = GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval };
         self.waiting.add(tag, first, distance, interval);
         if self.waiting.is_full() {
-            self.waiting.settle(self.groups, self.touched, self.intervals);
+            self.waiting.settle(self.groups, self.intervals);
         }
         let level = crate::windows::level(row, row.wrapping_sub(interval));
         self.levels.add_all(level, [again, distance]);
@@ -451,5 +536,15 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
     #[inline(always)]
     fn done(&mut self, row: u64, _tag: u32) {
         self.levels.done(row);
+    }
+
+    #[inline(always)]
+    fn narrow(&mut self, touches: &Narrow<'_>) {
+        self.blocks.extend(touches.block.iter().map(|&block| block as u16));
+        if E::IS_NOTHING {
+            count_narrow(self.groups, self.levels, self.intervals, touches);
+        } else {
+            touches.tell(self);
+        }
     }
 }

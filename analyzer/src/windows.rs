@@ -16,6 +16,7 @@ use crate::names::{KEY_BITS, MOST, Names, TOGETHER};
 use crate::prefetch;
 use crate::rows::Rows;
 use std::collections::HashMap;
+use std::hint::select_unpredictable;
 
 /// Smallest window: `1 << MIN_LEVEL` accesses.
 pub const MIN_LEVEL: usize = 4;
@@ -64,13 +65,41 @@ impl<const N: usize> Levels<N> {
     #[inline(always)]
     pub fn done(&mut self, index: u64) {
         if (index + 1).is_multiple_of(1 << MIN_LEVEL) {
-            self.carry(index + 1);
+            self.carry(index + 1, MIN_LEVEL);
         }
     }
 
-    fn carry(&mut self, accesses: u64) {
+    /// Of at most so many accesses from `index` on: how many [`Levels::add_together`] takes. They are a window, or part of the smallest one.
+    #[inline(always)]
+    pub(crate) fn together(index: u64, most: usize) -> usize {
+        let rows = 1 << (most | 1).ilog2().min((index | 1 << MOST_TOGETHER).trailing_zeros());
+        if rows >= SMALLEST { rows } else { most.min(SMALLEST - index as usize % SMALLEST) }
+    }
+
+    /// Counts accesses that [belong together](Levels::together): `sums` gives what is added from a level on. Levels are below 16.
+    #[inline(always)]
+    pub(crate) fn add_together(&mut self, index: u64, rows: usize, sums: impl Fn(usize) -> [u64; N]) {
+        let end = index + rows as u64;
+        let mut inside = [0; N];
+        let mut next = MIN_LEVEL;
+        if rows >= SMALLEST && rows.is_power_of_two() && index.is_multiple_of(rows as u64) {
+            next = rows.ilog2() as usize + 1;
+            for level in MIN_LEVEL..next {
+                inside.iter_mut().zip(sums(level)).for_each(|(all, value)| *all += value);
+                let windows = &mut self.totals[level];
+                windows.iter_mut().zip(inside).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+            }
+        }
+        self.add_all(next, inside);
+        (next..16).for_each(|level| self.add_all(level, sums(level)));
+        if end.is_multiple_of(SMALLEST as u64) {
+            self.carry(end, next);
+        }
+    }
+
+    fn carry(&mut self, accesses: u64, from: usize) {
         let whole = (accesses.trailing_zeros() as usize).min(self.totals.len() - 1);
-        for level in MIN_LEVEL..=whole {
+        for level in from..=whole {
             let open = std::mem::replace(&mut self.open[level], [0; N]);
             for (k, value) in open.into_iter().enumerate() {
                 self.totals[level][k] = self.totals[level][k].wrapping_add(value);
@@ -111,6 +140,12 @@ impl<const N: usize> Levels<N> {
 
 /// Accesses of the smallest window.
 const SMALLEST: usize = 1 << MIN_LEVEL;
+/// Log2 of the accesses that [`Levels`] take together, at most.
+const MOST_TOGETHER: u32 = 8;
+/// Level of the windows whose accesses are counted together, where all of them are at hand.
+const BLOCK_LEVEL: usize = 6;
+/// Accesses of such a window.
+const BLOCK: usize = 1 << BLOCK_LEVEL;
 /// With more addresses than this, what is known of them is fetched ahead.
 const FAR: usize = 1 << 11;
 
@@ -165,6 +200,46 @@ struct Seen {
 const UNSEEN: Seen = Seen { last: [NEVER; 3], level: 0 };
 /// Instead of a number in an epoch: differs from all of them above the top level.
 const NEVER: u32 = 1 << 20;
+/// Bits of a place in [`Inside`] that hold a number; the others tell whether it is of this sample.
+const INSIDE_BITS: u32 = 16;
+/// Accesses of a sample whose addresses get their numbers from [`Inside`], and log2 of the bytes of a block, at most: so the table is not longer than a megabyte.
+const MOST_INSIDE: usize = 1 << 12;
+const MOST_SHIFT: u32 = 6;
+
+/// Numbers of addresses where their blocks have numbers: nothing has to be searched, and nothing to be foreseen. The number of an address is its first access.
+#[derive(Default)]
+struct Inside {
+    /// By block and place in it.
+    places: Vec<u32>,
+    /// Of the sample, from 1.
+    sample: u32,
+}
+
+impl Inside {
+    /// Begins a sample.
+    fn begin(&mut self, places: usize) {
+        self.sample += 1;
+        if self.sample >> (32 - INSIDE_BITS) != 0 {
+            self.places.fill(0);
+            self.sample = 1;
+        }
+        if self.places.len() < places {
+            self.places.resize(places, 0);
+        }
+    }
+
+    /// The numbers of addresses, of which the first is access `from`.
+    #[inline(always)]
+    fn number(&mut self, address: &[u64], block: &[u16], shift: u32, from: usize, numbers: &mut [u32; TOGETHER]) {
+        let (places, sample) = (&mut self.places[..], self.sample);
+        for (row, ((&address, &block), number)) in (from..).zip(address.iter().zip(block).zip(numbers)) {
+            let place = &mut places[usize::from(block) << shift | address as usize & ((1 << shift) - 1)];
+            *number = select_unpredictable(*place >> INSIDE_BITS == sample, *place & ((1 << INSIDE_BITS) - 1), row as u32);
+            *place = sample << INSIDE_BITS | *number;
+        }
+    }
+}
+
 /// Place in [`Seen::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
 const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// The state between accesses of one sample, and the sums over all samples.
@@ -173,6 +248,8 @@ pub struct WindowEngine {
     names: Names,
     /// Addresses that are too large for `names`: their numbers come from the other end.
     odd: HashMap<u64, u32>,
+    /// Numbers of addresses by block and place in it, where blocks have numbers.
+    inside: Inside,
     /// By number.
     seen: Vec<Seen>,
     index: u64,
@@ -186,11 +263,42 @@ pub struct WindowEngine {
     weight: Option<u64>,
 }
 
+/// As [`level`], in an epoch.
+#[inline(always)]
+fn level_of(now: u32, before: u32) -> u32 {
+    32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()
+}
+
+/// Levels of the accesses of a block: counters that are changed one by one make each access wait for the one before, so levels are listed, and counted from lists by vectors.
+struct Listed {
+    /// Of an access to the one before to the same address.
+    reuse: [u8; BLOCK],
+    /// Of that one to the one before it; 0 if there was none.
+    before: [u8; BLOCK],
+    /// As `reuse`, of accesses of the same class.
+    of_class: [u8; BLOCK],
+    class: [u8; BLOCK],
+}
+
+/// How many accesses of a block are so.
+#[inline(always)]
+fn count(is: impl Fn(usize) -> bool) -> u64 {
+    (0..BLOCK).map(|i| u8::from(is(i))).sum::<u8>().into()
+}
+
+impl Listed {
+    /// Of how many accesses the level is at most this: reuse, reuse of what was seen once in its window, reuse by Strided and by Irregular loads.
+    #[inline(always)]
+    fn upto(&self, most: u8) -> [u64; 4] {
+        let of_class = |class: u8| count(|i| (self.of_class[i] <= most) & (self.class[i] == class));
+        [count(|i| self.reuse[i] <= most), count(|i| (self.reuse[i] <= most) & (self.before[i] > most)), of_class(1), of_class(2)]
+    }
+}
+
 /// Counts an access, `now` in its epoch, to an address of which this was `seen`. Nobody can foresee which addresses are new: there is no branch on it.
 #[inline(always)]
 fn access(open: &mut Open, seen: &mut Seen, class: usize, now: u32) {
-    // Bit length, at least MIN_LEVEL: see `level`.
-    let level = |before: u32| (32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()) as usize;
+    let level = |before: u32| level_of(now, before) as usize;
     let (reuse, of_class, before) = (level(seen.last[0]), level(seen.last[class]), seen.level as usize & 31);
     let nearer = u64::from(reuse < before);
     seen.last[0] = now;
@@ -215,6 +323,7 @@ impl WindowEngine {
         WindowEngine {
             names: Names::new(),
             odd: HashMap::new(),
+            inside: Inside::default(),
             seen: Vec::new(),
             index: 0,
             open: Box::new([[0; 16]; 33]),
@@ -244,6 +353,16 @@ impl WindowEngine {
 
     /// Feeds load accesses in order.
     pub fn run(&mut self, rows: &Rows<'_>) {
+        self.run_in_blocks(rows, None, 0);
+    }
+
+    /// The same, where blocks of `1 << shift` bytes may have numbers: those that the accesses begin in, below the number of accesses. Then these must be all of the sample.
+    pub(crate) fn run_in_blocks(&mut self, rows: &Rows<'_>, blocks: Option<&[u16]>, shift: u32) {
+        let blocks = blocks.filter(|b| b.len() == rows.len() && b.len() <= MOST_INSIDE && shift <= MOST_SHIFT && self.index == 0).map(|b| (b, shift));
+        if blocks.is_some() {
+            self.inside.begin(rows.len() << shift);
+            self.seen.resize(rows.len(), UNSEEN);
+        }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2")
             && std::arch::is_x86_feature_detected!("bmi1")
@@ -251,19 +370,19 @@ impl WindowEngine {
             && std::arch::is_x86_feature_detected!("lzcnt")
         {
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
-            return unsafe { self.run_modern(rows) };
+            return unsafe { self.run_modern(rows, blocks) };
         }
-        self.run_any(rows);
+        self.run_any(rows, blocks);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-    fn run_modern(&mut self, rows: &Rows<'_>) {
-        self.run_any(rows);
+    fn run_modern(&mut self, rows: &Rows<'_>, blocks: Option<(&[u16], u32)>) {
+        self.run_any(rows, blocks);
     }
 
     #[inline(always)]
-    fn run_any(&mut self, rows: &Rows<'_>) {
+    fn run_any(&mut self, rows: &Rows<'_>, blocks: Option<(&[u16], u32)>) {
         let len = rows.len();
         let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
         let mut numbers = [0u32; TOGETHER];
@@ -275,12 +394,22 @@ impl WindowEngine {
                 self.forget();
             }
             let to = len.min(from + TOGETHER.min(left));
-            self.number(&address[from..to], &mut numbers);
+            match blocks {
+                Some((blocks, shift)) => self.inside.number(&address[from..to], &blocks[from..to], shift, from, &mut numbers),
+                None => self.number(&address[from..to], &mut numbers),
+            }
             if self.seen.len() > FAR {
                 numbers[..to - from].iter().for_each(|&number| prefetch(&self.seen[number as usize]));
             }
             let mut at = from;
             while at < to {
+                if (self.index as usize).is_multiple_of(BLOCK)
+                    && let (Some(numbers), Some(group), Some(implied)) = (numbers[at - from..to - from].first_chunk(), group[at..to].first_chunk(), implied[at..to].first_chunk())
+                {
+                    self.block(numbers, group, implied);
+                    at += BLOCK;
+                    continue;
+                }
                 // The rows that are left of the smallest window.
                 let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
                 self.add_up(&group[at..end], &implied[at..end]);
@@ -291,12 +420,56 @@ impl WindowEngine {
                 }
                 self.index += (end - at) as u64;
                 if (self.index as usize).is_multiple_of(SMALLEST) {
-                    self.close();
+                    self.close(MIN_LEVEL);
                 }
                 at = end;
             }
             from = to;
         }
+    }
+
+    /// Counts the accesses of a block. All smaller windows begin and end in it.
+    #[inline(always)]
+    fn block(&mut self, numbers: &[u32; BLOCK], group: &[u32; BLOCK], implied: &[u16; BLOCK]) {
+        let begin = self.index as usize % (1 << MAX_LEVEL);
+        let mut listed = Listed { reuse: [0; BLOCK], before: [0; BLOCK], of_class: [0; BLOCK], class: [0; BLOCK] };
+        let seen = &mut self.seen[..];
+        for i in 0..BLOCK {
+            let (seen, class, now) = (&mut seen[numbers[i] as usize], PLACE[group[i] as usize & 3], (begin + i) as u32);
+            listed.before[i] = seen.level as u8;
+            let [reuse, of_class] = [0, class].map(|at| level_of(now, seen.last[at]));
+            (seen.last[0], seen.last[class], seen.level) = (now, now, reuse);
+            (listed.reuse[i], listed.of_class[i], listed.class[i]) = (reuse as u8, of_class as u8, class as u8);
+        }
+        let of_class = |class: u32| group.iter().map(|g| u64::from(g & 3 == class)).sum::<u64>();
+        let rows = [of_class(1), of_class(2), implied.iter().map(|&i| u64::from(i)).sum()];
+        let counters = |[again, second, strided, irregular]: [u64; 4]| {
+            let mut counts = [0; 16];
+            [counts[OPEN_AGAIN], counts[OPEN_SECOND], counts[OPEN_CLASS + 1], counts[OPEN_CLASS + 2]] = [again, second, strided, irregular];
+            [counts[OPEN_ROWS + 1], counts[OPEN_ROWS + 2], counts[IMPLIED]] = rows;
+            counts
+        };
+        for level in MIN_LEVEL..=BLOCK_LEVEL {
+            self.finish(level, &counters(listed.upto(level as u8)), (BLOCK >> level) as u64);
+        }
+        // Larger windows take what is theirs; none reaches farther back than the epoch.
+        let mut known = [0; 4];
+        let top = (usize::BITS - (begin + BLOCK - 1).leading_zeros()) as usize;
+        for level in BLOCK_LEVEL + 1..=top.clamp(BLOCK_LEVEL + 1, MAX_LEVEL) {
+            let upto = listed.upto(level as u8);
+            let open = &mut self.open[level];
+            let more = [OPEN_AGAIN, OPEN_SECOND, OPEN_CLASS + 1, OPEN_CLASS + 2];
+            for ((&counter, upto), known) in more.iter().zip(upto).zip(known) {
+                open[counter] = open[counter].wrapping_add(upto.wrapping_sub(known));
+            }
+            known = upto;
+        }
+        let open = &mut self.open[BLOCK_LEVEL + 1];
+        for (counter, rows) in [OPEN_ROWS + 1, OPEN_ROWS + 2, IMPLIED].into_iter().zip(rows) {
+            open[counter] = open[counter].wrapping_add(rows);
+        }
+        self.index += BLOCK as u64;
+        self.close(BLOCK_LEVEL + 1);
     }
 
     /// Counts what does not depend on addresses.
@@ -310,22 +483,26 @@ impl WindowEngine {
         open[IMPLIED] = open[IMPLIED].wrapping_add(all);
     }
 
-    /// Ends the smallest window, and those that end with it. Each level counts its own windows: that count is not carried.
+    /// Ends the windows of this and greater levels that end here. Each level counts its own windows: that count is not carried.
     #[inline(always)]
-    fn close(&mut self) {
+    fn close(&mut self, from: usize) {
         let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
-        for level in MIN_LEVEL..=whole {
+        for level in from..=whole {
             let open = std::mem::take(&mut self.open[level]);
-            for (k, value) in open.into_iter().enumerate() {
-                self.totals[level][k] = self.totals[level][k].wrapping_add(value);
-                self.open[level + 1][k] = self.open[level + 1][k].wrapping_add(value);
-            }
-            self.totals[level][WINDOWS] += 1;
-            if let Some(weight) = self.weight {
-                // Counts may be below zero here and there: products wrap as sums do.
-                self.weighted[level].iter_mut().zip(open).for_each(|(sum, value)| *sum = sum.wrapping_add(value.wrapping_mul(weight)));
-                self.weighted[level][WINDOWS] = self.weighted[level][WINDOWS].wrapping_add(weight);
-            }
+            self.open[level + 1].iter_mut().zip(open).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+            self.finish(level, &open, 1);
+        }
+    }
+
+    /// Counts windows of a level that have ended.
+    #[inline(always)]
+    fn finish(&mut self, level: usize, counts: &[u64; 16], windows: u64) {
+        self.totals[level].iter_mut().zip(counts).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+        self.totals[level][WINDOWS] += windows;
+        if let Some(weight) = self.weight {
+            // Counts may be below zero here and there: products wrap as sums do.
+            self.weighted[level].iter_mut().zip(counts).for_each(|(sum, value)| *sum = sum.wrapping_add(value.wrapping_mul(weight)));
+            self.weighted[level][WINDOWS] = self.weighted[level][WINDOWS].wrapping_add(weight.wrapping_mul(windows));
         }
     }
 
@@ -472,6 +649,56 @@ mod tests {
             for level in MIN_LEVEL..=8 {
                 prop_assert_eq!(engine.sums(level), by_definition(&samples, level), "level {}", level);
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Also where blocks have numbers, of any size, and after samples in which they had others.
+        #[test]
+        fn numbers_of_blocks_change_nothing(
+            samples in prop::collection::vec((prop::collection::vec((0u64..300, 0u32..3, 0u16..3), 0..700), any::<bool>()), 0..5), shift in 0u32..9,
+        ) {
+            let mut engine = WindowEngine::new();
+            for (sample, numbered) in &samples {
+                engine.begin(None);
+                let (address, group, implied): (Vec<u64>, Vec<u32>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| r.1).collect(), sample.iter().map(|r| r.2).collect());
+                let mut numbers: HashMap<u64, u16> = HashMap::new();
+                let mut number = |block: u64| {
+                    let next = numbers.len() as u16;
+                    *numbers.entry(block).or_insert(next)
+                };
+                let blocks: Vec<u16> = address.iter().map(|a| number(a >> shift)).collect();
+                let rows = Rows { address: &address, size: &vec![1; sample.len()], group: &group, implied: &implied };
+                engine.run_in_blocks(&rows, numbered.then_some(&blocks[..]), shift);
+            }
+            let samples: Vec<_> = samples.into_iter().map(|s| s.0).collect();
+            for level in MIN_LEVEL..=9 {
+                prop_assert_eq!(engine.sums(level), by_definition(&samples, level), "level {}", level);
+            }
+        }
+
+        /// Accesses that are counted together are counted as one by one, wherever they are cut.
+        #[test]
+        fn levels_of_many_accesses_are_those_of_each(distances in prop::collection::vec(0u64..2000, 0..2000), cuts in prop::collection::vec(1usize..600, 1..40)) {
+            let (mut each, mut together) = (Levels::<1>::new(40), Levels::<1>::new(40));
+            let level_of = |index: u64| level(index, index.saturating_sub(distances[index as usize]));
+            for index in 0..distances.len() as u64 {
+                each.add(level_of(index), 0, distances[index as usize]);
+                each.done(index);
+            }
+            let (mut from, mut cuts) = (0, cuts.into_iter().cycle());
+            while from < distances.len() {
+                let to = distances.len().min(from + cuts.next().unwrap());
+                while from < to {
+                    let rows = Levels::<1>::together(from as u64, to - from);
+                    let sum = |wanted: usize| (from..from + rows).filter(|&at| level_of(at as u64) == wanted).map(|at| distances[at]).sum();
+                    together.add_together(from as u64, rows, |level| [sum(level)]);
+                    from += rows;
+                }
+            }
+            prop_assert_eq!(each, together);
         }
     }
 

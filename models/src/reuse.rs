@@ -28,6 +28,48 @@ pub trait ReuseSink {
     }
     /// All blocks of access `row` are done.
     fn done(&mut self, row: u64, tag: u32);
+    /// Accesses that follow one another and touch one block each. For sinks that count many at once.
+    #[inline(always)]
+    fn narrow(&mut self, touches: &Narrow<'_>) {
+        touches.tell(self);
+    }
+}
+
+/// Accesses that follow one another and touch one block each, at most [`MOST_NARROW`].
+pub struct Narrow<'a> {
+    /// The first one's row, below 2^16.
+    pub row: u64,
+    /// Addresses.
+    pub address: &'a [u64],
+    /// Log2 of the bytes of a block.
+    pub shift: u32,
+    /// What the caller gave with them.
+    pub tag: &'a [u32],
+    /// Numbers of the blocks, in the order in which the sample has touched them first.
+    pub block: &'a [u32],
+    /// The row of the touch before of the same block; [`NEVER`]: a first touch.
+    pub last: &'a [u16],
+    /// Distances; 0 for first touches.
+    pub distance: &'a [u32],
+    /// The numbers of those that are no first touches, ascending.
+    pub again: &'a [u16],
+}
+
+/// Accesses of [`Narrow`], at most.
+pub const MOST_NARROW: usize = crate::names::TOGETHER;
+/// In place of a row: not touched yet.
+pub const NEVER: u16 = SLOTS as u16;
+
+impl Narrow<'_> {
+    /// Tells a sink of them one by one.
+    #[inline(always)]
+    pub fn tell<S: ReuseSink + ?Sized>(&self, sink: &mut S) {
+        let each = self.address.iter().zip(self.tag).zip(self.last.iter().zip(self.distance));
+        for (row, ((&address, &tag), (&last, &distance))) in (self.row..).zip(each) {
+            sink.touch(row, address >> self.shift, tag, last == NEVER, distance.into(), row.wrapping_sub(last.into()));
+            sink.done(row, tag);
+        }
+    }
 }
 
 /// The state between accesses of one sample. Reusable: [`ReuseEngine::begin`] starts the next sample.

@@ -7,7 +7,7 @@
 //! renumbered: when they are used up, [`crate::reuse`] goes on with what it takes over from here.
 
 use crate::names::{KEY_BITS, Names, TOGETHER};
-use crate::reuse::ReuseSink;
+use crate::reuse::{NEVER, Narrow, ReuseSink};
 
 /// Slots, at most; numbers of blocks and slots fit into 16 bits.
 pub(crate) const SLOTS: usize = 4096;
@@ -18,8 +18,6 @@ const FEW: usize = 16;
 const BATCH: usize = TOGETHER;
 /// Blocks of one access, at most.
 const WIDE: u64 = 64;
-/// In place of a slot: not touched yet.
-const NEVER: u16 = SLOTS as u16;
 
 /// A block that was touched.
 #[derive(Clone, Copy)]
@@ -164,6 +162,9 @@ struct Told {
     last: [u16; BATCH],
     /// The slot before; filled if slots are not rows.
     slot: [u16; BATCH],
+    /// Those that are no first touches, and how many.
+    list: [u16; BATCH],
+    listed: usize,
 }
 
 impl Short {
@@ -216,7 +217,7 @@ impl Short {
     /// Feeds accesses in order; returns how many. The others, if any, do not fit.
     #[inline(always)]
     pub(crate) fn run<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) -> usize {
-        let mut told = Told { line: [0; BATCH], distance: [0; BATCH], last: [0; BATCH], slot: [0; BATCH] };
+        let mut told = Told { line: [0; BATCH], distance: [0; BATCH], last: [0; BATCH], slot: [0; BATCH], list: [0; BATCH], listed: 0 };
         let mut from = 0;
         while from < address.len() {
             let room = BATCH.min(self.slots - self.next);
@@ -277,7 +278,6 @@ impl Short {
             self.accesses.extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
         }
         // Rows that are not on the list are written where the next that is will be.
-        let mut list = [0u16; BATCH];
         let mut listed = 0usize;
         for i in 0..rows {
             let number = told.line[i] as usize % SLOTS;
@@ -288,12 +288,13 @@ impl Short {
             }
             told.last[i] = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.1) } else { slot };
             told.distance[i] = 0;
-            list[listed % BATCH] = i as u16;
+            told.list[listed % BATCH] = i as u16;
             listed += usize::from(slot != NEVER);
         }
+        told.listed = listed.min(BATCH);
         let mut before = C::load(&self.before, FEW_WORDS);
-        for (earlier, &i) in list[..listed.min(BATCH)].iter().enumerate() {
-            let i = i as usize % BATCH;
+        for earlier in 0..told.listed {
+            let i = told.list[earlier] as usize % BATCH;
             let slot = if JOINED { told.slot[i] } else { told.last[i] };
             let end = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.0) } else { slot };
             let word = end as usize / 64 % WORDS;
@@ -316,12 +317,9 @@ impl Short {
 
     #[inline(always)]
     fn tell<S: ReuseSink>(&mut self, address: &[u64], tag: &[u32], told: &Told, sink: &mut S) {
-        let (shift, rows) = (self.shift, self.rows as u64);
-        let each = address.iter().zip(tag).zip(told.last.iter().zip(&told.distance));
-        for (row, ((&address, &tag), (&last, &distance))) in (rows..).zip(each) {
-            sink.touch(row, address >> shift, tag, last == NEVER, distance.into(), row.wrapping_sub(last.into()));
-            sink.done(row, tag);
-        }
+        let rows = tag.len().min(BATCH);
+        let (block, last, distance, again) = (&told.line[..rows], &told.last[..rows], &told.distance[..rows], &told.list[..told.listed]);
+        sink.narrow(&Narrow { row: self.rows as u64, address, shift: self.shift, tag, block, last, distance, again });
         self.rows += tag.len();
     }
 
