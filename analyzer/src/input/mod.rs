@@ -1,5 +1,6 @@
 //! The trace folder: opening it, reading its rows piece by piece.
 
+mod interleaved;
 mod parts;
 mod plain;
 mod quiet;

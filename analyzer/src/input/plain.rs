@@ -3,6 +3,7 @@
 //! The general decoder would decompress each page to a buffer, collect its values in a growing array and convert that one. Pages come
 //! from outside: what their headers say is checked before memory is taken for it.
 
+use super::interleaved;
 use super::steps::{Steps, differences};
 use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
@@ -47,21 +48,29 @@ macro_rules! number {
 }
 number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
 
-/// Numbers from their bytes by rank, the lowest first; all ranks have as many. (The compiler makes vectors of this; swapping squares of eight by eight bytes takes twice as long.)
+/// Numbers from their bytes by rank, the lowest first; all ranks have as many.
 mod join {
+    use super::interleaved;
+
     pub(super) fn u8([a]: [&[u8]; 1], to: &mut Vec<u8>) {
         to.extend_from_slice(a);
     }
 
-    pub(super) fn u16([a, b]: [&[u8]; 2], to: &mut Vec<u16>) {
+    pub(super) fn u16(ranks: [&[u8]; 2], to: &mut Vec<u16>) {
+        let done = interleaved::u16(&ranks, to);
+        let [a, b] = ranks.map(|r| &r[done..]);
         to.extend(a.iter().zip(b).map(|(&a, &b)| u16::from_le_bytes([a, b])));
     }
 
-    pub(super) fn u32([a, b, c, d]: [&[u8]; 4], to: &mut Vec<u32>) {
+    pub(super) fn u32(ranks: [&[u8]; 4], to: &mut Vec<u32>) {
+        let done = interleaved::u32(&ranks, to);
+        let [a, b, c, d] = ranks.map(|r| &r[done..]);
         to.extend(a.iter().zip(b).zip(c).zip(d).map(|(((&a, &b), &c), &d)| u32::from_le_bytes([a, b, c, d])));
     }
 
-    pub(super) fn u64([a, b, c, d, e, f, g, h]: [&[u8]; 8], to: &mut Vec<u64>) {
+    pub(super) fn u64(ranks: [&[u8]; 8], to: &mut Vec<u64>) {
+        let done = interleaved::u64(&ranks, to);
+        let [a, b, c, d, e, f, g, h] = ranks.map(|r| &r[done..]);
         let ranks = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h);
         to.extend(ranks.map(|(((((((&a, &b), &c), &d), &e), &f), &g), &h)| u64::from_le_bytes([a, b, c, d, e, f, g, h])));
     }
