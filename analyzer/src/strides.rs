@@ -87,13 +87,43 @@ const TOGETHER: usize = 256;
 /// Tables from this size on do not stay in the first-level cache.
 const LARGE: usize = 1 << 12;
 
-/// What the first loop leaves to the others: nobody can foresee where a difference is counted, if it is, so there is no branch on it. What is
+/// What the first loop leaves to the others.
+struct Seen {
+    difference: [i64; TOGETHER],
+    /// Whether the site has had an access in this sample before.
+    known: [bool; TOGETHER],
+}
+
+/// Where differences are counted: nobody can foresee where that is, if they are, so there is no branch on it. What is
 /// not on a list is written where the next one that is will be.
 struct Found {
     keys: [u64; TOGETHER],
     of_table: usize,
     places: [u32; TOGETHER],
     of_far: usize,
+}
+
+impl Found {
+    /// Lists differences. (What does not depend on those before comes first: the compiler makes vectors of it.)
+    #[inline(always)]
+    fn list(&mut self, seen: &Seen, site: &[u32]) {
+        let len = site.len().min(TOGETHER);
+        let (mut keys, mut places, mut is_far) = ([0u64; TOGETHER], [0u32; TOGETHER], [false; TOGETHER]);
+        for i in 0..len {
+            let (site, bin) = (site[i], bin(seen.difference[i]));
+            keys[i] = key(site, bin);
+            places[i] = site.wrapping_mul(FAR_BINS as u32).wrapping_add(bin.wrapping_sub(FAR));
+            is_far[i] = (bin >= FAR) & (site < FAR_SITES as u32);
+        }
+        let (mut of_table, mut of_far) = (0, 0);
+        for i in 0..len {
+            self.keys[of_table % TOGETHER] = keys[i];
+            of_table += usize::from(seen.known[i] & !is_far[i]);
+            self.places[of_far % TOGETHER] = places[i];
+            of_far += usize::from(seen.known[i] & is_far[i]);
+        }
+        (self.of_table, self.of_far) = (of_table, of_far);
+    }
 }
 
 #[inline(always)]
@@ -118,9 +148,24 @@ impl Strides {
         }
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("bmi1") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
+            if std::arch::is_x86_feature_detected!("avx512f")
+                && std::arch::is_x86_feature_detected!("avx512bw")
+                && std::arch::is_x86_feature_detected!("avx512cd")
+                && std::arch::is_x86_feature_detected!("avx512dq")
+                && std::arch::is_x86_feature_detected!("avx512vl")
+            {
+                // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+                return unsafe { self.run_wide(address, site) };
+            }
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
             return unsafe { self.run_modern(address, site) };
         }
+        self.run_any(address, site);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,avx2,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+    fn run_wide(&mut self, address: &[u64], site: &[u32]) {
         self.run_any(address, site);
     }
 
@@ -133,8 +178,10 @@ impl Strides {
     #[inline(always)]
     fn run_any(&mut self, address: &[u64], site: &[u32]) {
         let mut found = Found { keys: [0; TOGETHER], of_table: 0, places: [0; TOGETHER], of_far: 0 };
+        let mut seen = Seen { difference: [0; TOGETHER], known: [false; TOGETHER] };
         for (address, site) in address.chunks(TOGETHER).zip(site.chunks(TOGETHER)) {
-            self.find(address, site, &mut found);
+            self.look(address, site, &mut seen);
+            found.list(&seen, site);
             if found.of_far > 0 {
                 self.count_far(&found.places[..found.of_far.min(TOGETHER)]);
             }
@@ -142,22 +189,18 @@ impl Strides {
         }
     }
 
-    /// The bins of differences.
+    /// The differences of addresses.
     #[inline(always)]
-    fn find(&mut self, address: &[u64], site: &[u32], found: &mut Found) {
+    fn look(&mut self, address: &[u64], site: &[u32], seen: &mut Seen) {
         let sample = self.sample.max(1);
-        let (mut of_table, mut of_far) = (0, 0);
-        for (&address, &site) in address.iter().zip(site) {
+        let rows = address.iter().zip(site).zip(seen.difference.iter_mut().zip(&mut seen.known));
+        for ((&address, &site), (difference, known)) in rows {
+            *known = false;
             let Some(last) = self.last.get_mut(site as usize) else { continue };
             let before = std::mem::replace(last, Last { address, sample });
-            let bin = bin(address.wrapping_sub(before.address) as i64);
-            let (known, is_far) = (before.sample == sample, (bin >= FAR) & ((site as usize) < FAR_SITES));
-            found.keys[of_table % TOGETHER] = key(site, bin);
-            of_table += usize::from(known & !is_far);
-            found.places[of_far % TOGETHER] = (site.wrapping_mul(FAR_BINS as u32)).wrapping_add(bin.wrapping_sub(FAR));
-            of_far += usize::from(known & is_far);
+            *difference = address.wrapping_sub(before.address) as i64;
+            *known = before.sample == sample;
         }
-        (found.of_table, found.of_far) = (of_table, of_far);
     }
 
     #[inline(always)]
@@ -248,6 +291,10 @@ impl Strides {
 
     /// Adds the counts of another one.
     pub fn merge(&mut self, other: Strides) {
+        if self.table.is_empty() && self.far.is_empty() && self.carried.is_empty() {
+            *self = other;
+            return;
+        }
         for (key, times) in other.all() {
             self.reserve(1);
             self.add(self.home(key), key, times);
