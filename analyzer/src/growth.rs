@@ -128,6 +128,13 @@ impl Seen {
     }
 }
 
+/// Sorts sightings, which mostly are: threads have their samples one after the other.
+fn sort(sightings: &mut [(u32, u32)]) {
+    if !sightings.is_sorted() {
+        sightings.sort_unstable();
+    }
+}
+
 /// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
 /// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
 pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
@@ -140,7 +147,7 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     for at in 0..blocks.listed.blocks.len() {
         seen.clear();
         seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
-        seen.sort_unstable();
+        sort(&mut seen);
         sightings += seen.len() as u64;
         for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0) {
             *lags.entry(pair[1].1 - pair[0].1).or_default() += 1;
@@ -255,7 +262,7 @@ fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growt
     for at in 0..pages.listed.blocks.len() {
         sightings.clear();
         sightings.extend(pages.samples(at).iter().filter_map(|&s| order.get(s)));
-        sightings.sort_unstable();
+        sort(&mut sightings);
         for of_thread in sightings.chunk_by(|a, b| a.0 == b.0) {
             first_touches += 1;
             for pair in of_thread.windows(2) {
