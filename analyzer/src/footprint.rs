@@ -213,7 +213,7 @@ impl Footprints {
         let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
         let mut records = [0; TOGETHER];
-        let mut unfit = 0;
+        let mut owners = 0;
         for i in 0..len {
             let group = group[i] as usize;
             let owner = match owner_of.get(group) {
@@ -222,9 +222,9 @@ impl Footprints {
             };
             self.tally[group] += u64::from(implied[i]) << TALLY_BITS | 1;
             records[i] = record::pack(address[i], size[i], owner);
-            unfit |= record::unfit(address[i], size[i], owner);
+            owners |= owner;
         }
-        if unfit == 0 {
+        if record::any_unfit(address, size, owners) == 0 {
             if self.front.pays(len) {
                 self.front.add(&records[..len]);
                 self.front.drain(&mut self.partitions);

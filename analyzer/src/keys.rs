@@ -9,7 +9,7 @@ const SOON: usize = 1 << 5;
 /// What a worker needs to number keys. One for all partitions: it stays in the cache.
 #[derive(Default)]
 pub(crate) struct KeyIndex {
-    /// Where keys are in the list of keys, plus one; 0 is free. What is behind the places of this partition means nothing.
+    /// Where keys are in the list of keys, plus one; 0 is free. Behind the places of this partition is one that is only written to, and what means nothing.
     index: Vec<u32>,
     /// Keys by number, old ones first. What is behind them means nothing.
     keys: Vec<u64>,
@@ -31,11 +31,11 @@ impl KeyIndex {
     /// Begins a partition: its keys, whose numbers are their places in this order, and how many items come at most.
     pub(crate) fn begin(&mut self, known: impl Iterator<Item = u64>, old: usize, more: usize) {
         let places = ((old + more) * 3 / 2).next_power_of_two().max(64);
-        if self.index.len() < places {
-            self.index.resize(places, 0);
+        if self.index.len() <= places {
+            self.index.resize(places + 1, 0);
         }
-        if self.keys.len() < old + more {
-            self.keys.resize(old + more, 0);
+        if self.keys.len() <= old + more {
+            self.keys.resize(old + more + 1, 0);
         }
         if self.numbers.len() < more {
             self.numbers.resize(more, 0);
@@ -56,8 +56,8 @@ impl KeyIndex {
     /// Numbers the next items. Nobody can foresee which keys are new: there is no branch on it.
     #[inline(always)]
     pub(crate) fn number<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) {
-        let index = &mut self.index[..self.places];
-        let (mask, places) = (index.len() - 1, self.places);
+        let index = &mut self.index[..=self.places];
+        let (mask, places) = (self.places - 1, self.places);
         // A place for the next new one is always there.
         let keys = &mut self.keys[..];
         let mut count = self.count;
@@ -70,19 +70,19 @@ impl KeyIndex {
             }
             for (item, number_of) in some.iter().zip(numbers) {
                 let (key, mut at) = (key(item), *number_of as usize);
-                *number_of = loop {
+                // What would be the next new one is written where it would be: nothing that is known has to be written back, which the next look at it would wait for.
+                keys[count] = key;
+                let (number, is_new) = loop {
                     let known = index[at];
-                    let is_new = known == 0;
-                    let number = select_unpredictable(is_new, count as u32 + 1, known);
-                    index[at] = number;
-                    let there = &mut keys[number as usize - 1];
-                    *there = select_unpredictable(is_new, key, *there);
-                    if *there == key {
-                        count += usize::from(is_new);
-                        break number - 1;
+                    let number = select_unpredictable(known == 0, count as u32 + 1, known);
+                    if keys[number as usize - 1] == key {
+                        break (number, known == 0);
                     }
                     at = (at + 1) & mask;
                 };
+                index[select_unpredictable(is_new, at, places)] = number;
+                count += usize::from(is_new);
+                *number_of = number - 1;
             }
         }
         self.done += items.len();
@@ -112,6 +112,12 @@ pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: us
 #[inline(always)]
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
     chunk.into_iter().flat_map(|c| c.iter().step_by((64 / size_of::<T>()).max(1))).for_each(|item| crate::prefetch(item));
+}
+
+/// Tells that a chunk will be written to, so many items behind its last one.
+#[inline(always)]
+pub(crate) fn expect_write<T>(chunk: &[T], ahead: usize) {
+    crate::prefetch_at(chunk.as_ptr().wrapping_add(chunk.len() + ahead));
 }
 
 #[cfg(test)]

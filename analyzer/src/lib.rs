@@ -49,4 +49,4 @@ pub mod windows;
 pub mod zoom;
 
 pub use mgz_models::{names, reuse};
-pub(crate) use mgz_models::memory::{large_vec, prefetch};
+pub(crate) use mgz_models::memory::{large_vec, prefetch, prefetch_at};

@@ -3,10 +3,16 @@
 /// Asks the CPU to fetch the cache line of `what`.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
+    prefetch_at(std::ptr::from_ref(what));
+}
+
+/// Asks the CPU to fetch the cache line of an address, whatever is there.
+#[inline(always)]
+pub fn prefetch_at<T>(what: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint and never faults; the pointer comes from a reference.
+    // SAFETY: a prefetch is a hint and never faults.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(what).cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(what.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = what;

@@ -1,7 +1,7 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
 use super::{Maps, OWNER_BITS, Place, record};
-use crate::keys::{KeyIndex, chunk_of, expect};
+use crate::keys::{KeyIndex, chunk_of, expect, expect_write};
 use crate::reuse::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -19,6 +19,8 @@ const RUN: usize = 1 << 11;
 /// Records and entries that a worker hands over at a time.
 const RECORDS: usize = 1 << 8;
 const ENTRIES: usize = 1 << 6;
+/// Records between the last one and the place that is fetched for those that follow: chunks that are used again have mostly left the cache.
+const NEXT_LINES: usize = 16;
 /// An entry that waits takes as much room as so many records.
 const COSTS: usize = 4;
 /// Entries with which there are partitions: less is all in the first.
@@ -338,7 +340,19 @@ impl Partitions {
     /// Appends records.
     #[inline(always)]
     pub(super) fn push_all(&mut self, records: &[u64]) {
-        records.iter().for_each(|&r| self.push(r));
+        if self.is_little() {
+            return records.iter().for_each(|&r| self.push(r));
+        }
+        for &record in records {
+            let number = partition_of(record::line(record));
+            // Said so that places need no check.
+            let Some(chunk) = self.records.first_chunk_mut::<PARTITIONS>().map(|chunks| &mut chunks[number % PARTITIONS]) else { return };
+            expect_write(chunk, NEXT_LINES);
+            chunk.push(record);
+            if chunk.len() >= RECORDS {
+                self.hand_over(number);
+            }
+        }
     }
 
     /// Appends an entry.

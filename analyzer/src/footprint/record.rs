@@ -39,6 +39,16 @@ pub(super) fn unfit(address: u64, size: u32, owner: u32) -> u64 {
     address >> (6 + 64 - LINE_AT) | u64::from(owner >> OWNER_BITS) | u64::from(size & (size - 1)) | last >> 6
 }
 
+/// 0 if all accesses by these owners have records. (The compiler makes vectors of it.)
+#[inline(always)]
+pub(super) fn any_unfit(address: &[u64], size: &[u32], owners: u32) -> u64 {
+    let each = address.iter().zip(size).fold((0, 0), |(far, odd), (&address, &size)| {
+        let size = size + u32::from(size == 0);
+        (far | address, odd | size & (size - 1) | (address as u32 & 63).wrapping_add(size - 1) >> 6)
+    });
+    each.0 >> (6 + 64 - LINE_AT) | u64::from(each.1) | u64::from(owners >> OWNER_BITS)
+}
+
 /// The line of a record.
 #[inline(always)]
 pub(super) fn line(record: u64) -> u64 {
@@ -70,6 +80,7 @@ mod tests {
             let bytes = size.max(1);
             let fits = address < 1 << 47 && owner < 1 << 14 && bytes.is_power_of_two() && address % 64 + u64::from(bytes) <= 64;
             prop_assert_eq!(unfit(address, size, owner) == 0, fits);
+            prop_assert_eq!(any_unfit(&[0, address, 63], &[9 - 1, size, 1], 7 | owner) == 0, fits);
             prop_assert_eq!(owner_in(pack_key(address / 64, owner * 500)), owner * 500);
             if fits {
                 let record = pack(address, size, owner);

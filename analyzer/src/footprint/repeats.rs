@@ -11,7 +11,7 @@ use crate::trial::Trial;
 /// Places: a share of the second-level cache.
 const PLACES: usize = 1 << 14;
 /// Too few records can be left out: less than one in so many.
-const TOO_FEW: usize = 8;
+const TOO_FEW: usize = 4;
 
 struct Table {
     records: [u64; PLACES],
