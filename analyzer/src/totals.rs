@@ -9,7 +9,7 @@ use crate::histogram::Histogram;
 use crate::input::weights::{UNIT, Weights};
 use crate::metrics::LogHistogram;
 use crate::objects::Resolver;
-use crate::reuse::{Narrow, ReuseEngine, ReuseSink};
+use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
 use crate::rows::Rows;
 use crate::windows::Levels;
 use crate::zoom::regions::{HeatRegions, HeatSums};
@@ -427,14 +427,11 @@ pub(crate) struct Place {
 
 /// What is done with a touch besides the sums.
 pub(crate) trait Extra {
-    /// It is nothing.
-    const IS_NOTHING: bool = false;
     /// `touch`: one touch of a block by a row of the sample.
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
 }
 
 impl Extra for () {
-    const IS_NOTHING: bool = true;
     #[inline(always)]
     fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
 }
@@ -541,10 +538,12 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
     #[inline(always)]
     fn narrow(&mut self, touches: &Narrow<'_>) {
         self.blocks.extend(touches.block.iter().map(|&block| block as u16));
-        if E::IS_NOTHING {
-            count_narrow(self.groups, self.levels, self.intervals, touches);
-        } else {
-            touches.tell(self);
+        count_narrow(self.groups, self.levels, self.intervals, touches);
+        let Narrow { row, address, shift, tag, last, distance, .. } = *touches;
+        for (row, ((&address, &tag), (&last, &distance))) in (row..).zip(address.iter().zip(tag).zip(last.iter().zip(distance))) {
+            let again = u64::from(last != NEVER);
+            let (distance, interval) = (u64::from(distance), again * row.wrapping_sub(last.into()));
+            self.extra.touch(row, address >> shift, tag, &GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval });
         }
     }
 }
