@@ -5,6 +5,7 @@ use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
 use crate::disasm::{decode, direct_target};
 use crate::discover::pads_of;
+use crate::doubt::perhaps_data;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
@@ -99,7 +100,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
-    let data = perhaps_data(&graph, &entries, info, &found);
+    let data = perhaps_data(&graph, &entries, info, &found, &mut factory);
     landings.retain(|at| data.binary_search(at).is_err());
     for &at in &landings {
         if let Some(b) = graph.block_at(at) {
@@ -301,15 +302,6 @@ fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Foun
     all.dedup();
     all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
     all
-}
-
-/// Block starts to which nothing leads but that code elsewhere has the address, or that they have a label: that may be for reading what is there. Sorted.
-fn perhaps_data(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Found]) -> Vec<u64> {
-    let is_pad = |at| entries.pads.iter().any(|p| p.1 == at);
-    let in_table = |at: &u64| info.words.iter().any(|w| w.1 == *at) || found.iter().any(|t| t.targets.contains(at));
-    let is_known = |at: &u64| [&entries.called, &entries.outside, &info.taken].iter().any(|l| l.binary_search(at).is_ok()) || is_pad(*at) || in_table(at);
-    let alone = |at: &u64| graph.block_at(*at).is_some_and(|b| graph.blocks[b.0 as usize].preds.is_empty());
-    info.doubted.iter().copied().filter(|at| alone(at) && !is_known(at)).collect()
 }
 
 /// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A target that is read from memory whole is

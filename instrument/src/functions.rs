@@ -49,7 +49,7 @@ pub struct Input<'a> {
     pub unwind: Vec<UnwindRange>,
     /// Function symbols of both symbol tables.
     pub symbols: Vec<FuncSymbol>,
-    /// Where symbols without a type lie in code: hand-written code or data. Sorted.
+    /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
     /// Symbols of data in code, sorted.
     pub objects: Vec<Range<u64>>,

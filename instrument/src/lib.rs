@@ -21,6 +21,7 @@ pub mod consumed;
 pub mod dataflow;
 pub mod disasm;
 pub mod discover;
+mod doubt;
 pub mod elf;
 pub mod emit;
 pub mod faults;

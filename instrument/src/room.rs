@@ -266,6 +266,13 @@ mod tests {
         let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
         assert_eq!(patched(&code, |_| ()), [0]);
         assert_eq!(patched(&code, |i| i.labels.push(START + 15)), [0]);
+        // lea rdx, [rip + 9]; mov [rsp - 16], rdx; jmp [rsp - 16]; mov rax, 0; ret: that is for a jump,
+        let code = [0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64, 0x24, 0xf0, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
+        assert_eq!(patched(&code, |_| ()), [0, 16]);
+        // but not if something is read there first: mov ecx, [rdx].
+        let code = [0x48, 0x8d, 0x15, 11, 0, 0, 0, 0x8b, 0x0a, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64, 0x24, 0xf0, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
+        assert_eq!(patched(&code, |_| ()), [0]);
+        let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
         // A word in the data with its address is one of a table, by which code goes on there; unless a symbol says that it is data.
         assert_eq!(patched(&code, |i| i.relative_targets.push((0x9000, START + 15))), [0, 15]);
         assert_eq!(patched(&code, |i| (i.relative_targets.push((0x9000, START + 15)), i.objects.push(START + 15..START + 23)).0), [0]);

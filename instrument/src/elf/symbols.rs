@@ -43,10 +43,18 @@ fn read<'a>(data: &'a [u8], strings: &'a [u8]) -> Vec<Symbol<'a>> {
 
 /// All symbols: those of both tables or, in a file without section headers, those that the loader finds.
 fn all<'a>(elf: &Elf<'a>) -> Vec<Symbol<'a>> {
-    let tables = elf.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB.0 || s.kind == elf::SHT_DYNSYM.0);
+    of_tables(elf, |kind| kind == elf::SHT_SYMTAB.0 || kind == elf::SHT_DYNSYM.0)
+}
+
+/// Symbols that other files may refer to.
+fn exported<'a>(elf: &Elf<'a>) -> Vec<Symbol<'a>> {
+    of_tables(elf, |kind| kind == elf::SHT_DYNSYM.0)
+}
+
+fn of_tables<'a>(elf: &Elf<'a>, wanted: impl Fn(u32) -> bool) -> Vec<Symbol<'a>> {
     match elf.sections.is_empty() {
         true => dynamic(elf).unwrap_or_default(),
-        false => tables.flat_map(|s| table(elf, s)).collect(),
+        false => elf.sections.iter().filter(|s| wanted(s.kind)).flat_map(|s| table(elf, s)).collect(),
     }
 }
 
@@ -93,19 +101,13 @@ pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
     found
 }
 
-/// What other symbols say of code: addresses without a type, and where data are. Both sorted.
+/// What other symbols say of code: addresses without a type that other files may refer to (what this file does with a label of its own is seen in the code and
+/// in relocations), and where data are. Both sorted.
 pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<u64>>) {
-    let (mut labels, mut objects) = (Vec::new(), Vec::new());
-    for s in all(elf) {
-        if s.section == 0 || s.section == elf::SHN_ABS.0 || !in_code(s.value) {
-            continue;
-        }
-        if s.kind == elf::STT_NOTYPE.0 {
-            labels.push(s.value);
-        } else if s.kind == elf::STT_OBJECT.0 {
-            objects.push(s.value..s.value.saturating_add(s.size.max(1)));
-        }
-    }
+    let is = |s: &Symbol, kind: elf::SymbolType| s.kind == kind.0 && s.section != 0 && s.section != elf::SHN_ABS.0 && in_code(s.value);
+    let mut labels: Vec<u64> = exported(elf).iter().filter(|s| is(s, elf::STT_NOTYPE)).map(|s| s.value).collect();
+    let data = all(elf).into_iter().filter(|s| is(s, elf::STT_OBJECT));
+    let mut objects: Vec<Range<u64>> = data.map(|s| s.value..s.value.saturating_add(s.size.max(1))).collect();
     labels.sort_unstable();
     labels.dedup();
     objects.sort_unstable_by_key(|o| (o.start, std::cmp::Reverse(o.end)));
