@@ -465,6 +465,13 @@ fn a_sidecar_that_breaks_the_interface_is_refused() {
     assert!(Tables::new([&m.0]).is_err(), "more slots than a ring must hold");
     assert!(Tables::new([&shared(65, 1).0]).is_err(), "as many, though all are shared");
     assert!(Tables::new([&shared(50, 2).0]).is_err(), "three records in a slot");
+    let apart = |records| {
+        let mut m = shared(records, 0);
+        m.0.header.flavour = "pt".into();
+        Tables::new([&m.0])
+    };
+    assert!(apart(128).is_ok(), "no ring must hold them");
+    assert!(apart(129).is_err());
     let mut m = Maker::new();
     m.region(0x100, &[(0, 3)], &[(0, Site { kind: SiteKind::Gather as u8, ..site(0, 0) })]);
     assert!(Tables::new([&m.0]).is_err(), "a gather without description");
