@@ -9,6 +9,26 @@ pub struct Store {
     pub slot: u8,
 }
 
+/// Length of the instruction at the start of `code`, if it is a call through a register or memory.
+pub fn pointer_call(code: &[u8]) -> Option<usize> {
+    let prefixes = code.iter().take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3)).count();
+    let rex = usize::from(code.get(prefixes)? & 0xf0 == 0x40);
+    let [0xff, modrm, rest @ ..] = &code[prefixes + rex..] else { return None };
+    if modrm >> 3 & 7 != 2 {
+        return None;
+    }
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    let index = usize::from(mode != 3 && rm == 4);
+    let absolute = mode == 0 && (rm == 5 || rm == 4 && rest.first()? & 7 == 5);
+    let distance = match mode {
+        1 => 1,
+        2 => 4,
+        _ if absolute => 4,
+        _ => 0,
+    };
+    Some(prefixes + rex + 2 + index + distance)
+}
+
 /// Understands the store instructions that probes consist of: `mov [r+disp], reg`, `mov dword [r+disp], imm32`,
 /// and vector stores with VEX and EVEX prefixes. The slot follows from the displacement.
 pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
@@ -99,6 +119,20 @@ mod tests {
         let mut code = [0; 16];
         code[..bytes.len()].copy_from_slice(bytes);
         decode_store(&code)
+    }
+
+    #[test]
+    fn calls_through_pointers_have_their_lengths() {
+        // call rbx; call r11; call [rax]; call [rip+d32]; call [rbp+d8]; call [rax*8+d32]; call [r12]; notrack call rdx; call fs:[rax+d32]
+        for code in ["ff d3", "41 ff d3", "ff 10", "ff 15 1 2 3 4", "ff 55 8", "ff 14 c5 1 2 3 4", "41 ff 14 24", "3e ff d2", "64 ff 90 1 2 3 4"] {
+            let bytes: Vec<u8> = code.split(' ').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+            let followed = [&bytes[..], &[0x90; 8]].concat();
+            assert_eq!(pointer_call(&followed), Some(bytes.len()), "{code}");
+        }
+        // jmp rbx; call rel32; push [rax]; inc eax
+        for other in [&[0xff, 0xe3, 0x90][..], &[0xe8, 0, 0, 0, 0], &[0xff, 0x30, 0x90], &[0xff, 0xc0, 0x90], &[0x41, 0xff], &[]] {
+            assert_eq!(pointer_call(other), None);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! calls [`slow`], on a stack of its own.
 
 use crate::context::{Context, RIP};
-use crate::known::{self, Known};
+use crate::known::{self, Fact, Known, is_canonical};
 use crate::process;
 use crate::shared::*;
 use crate::sys;
@@ -173,7 +173,9 @@ global_asm!(
     // For clones that are met outside of a window: on in the original.
     "mgz_plain_return:",
     "ret",
-    "mgz_plain_go:",
+    "mgz_plain_call:",
+    "jmp gs:[{target}]",
+    "mgz_plain_jump:",
     "jmp gs:[{target}]",
     "mgz_hooks_end:",
     ".purgem mgz_hook",
@@ -223,7 +225,7 @@ pub enum Hooks {
 /// Sets the hooks of a control page.
 pub fn set(control: &mut Control, hooks: Hooks) {
     control.hooks = match hooks {
-        Hooks::Closed => [label!("mgz_plain_return"), label!("mgz_plain_go"), label!("mgz_plain_go"), label!("mgz_back")],
+        Hooks::Closed => [label!("mgz_plain_return"), label!("mgz_plain_call"), label!("mgz_plain_jump"), label!("mgz_back")],
         Hooks::Always => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_plain_return")],
         Hooks::Window => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_back")],
     };
@@ -244,18 +246,15 @@ fn note(ring: Ring, key: u64, value: u64) {
     known(ring).note(key, value, &mut ring.private().noted);
 }
 
-/// Key of a call's target that lies outside of instrumented files.
-const OUTSIDE: u64 = 1 << 63;
-/// Key of a return address that code without a clone shall not have; the value is what it gets ([`modules::back_of`]).
-const RETURNED_TO: u64 = 1 << 62;
-/// Key of an entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
-const LINKED: u64 = 1 << 61;
+fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
+    known(ring).note_fact(fact, address, value, &mut ring.private().noted);
+}
 
 /// [`modules::back_of`], remembered.
 fn back_of(ring: Ring, original: u64) -> Option<u64> {
-    known(ring).recall(RETURNED_TO | original).or_else(|| {
+    known(ring).recall_fact(Fact::ReturnedTo, original).or_else(|| {
         let back = modules::back_of(original)?;
-        note(ring, RETURNED_TO | original, back);
+        note_fact(ring, Fact::ReturnedTo, original, back);
         Some(back)
     })
 }
@@ -316,15 +315,15 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             modules::original_of_back(back).unwrap_or(top)
         }
         _ => {
-            if !open {
+            if !open || !is_canonical(target) {
                 return target;
             }
             let known = known(ring);
-            if known.recall(OUTSIDE | target).is_some() {
+            if known.recall_fact(Fact::Outside, target).is_some() {
                 leave(ring, control, burst, true, true, stack);
                 return target;
             }
-            let known_link = known.recall(LINKED | target).is_some();
+            let known_link = known.recall_fact(Fact::Linked, target).is_some();
             if !known_link && let Some(clone) = entry(ring, target) {
                 known.note_near(target, clone);
                 return clone;
@@ -332,14 +331,14 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
             let linked = modules::linked(target);
             if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
                 if !known_link {
-                    note(ring, LINKED | target, 1);
+                    note_fact(ring, Fact::Linked, target, 1);
                 }
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)
             let leaves = modules::leaves(target);
             if leaves && linked.is_none_or(modules::leaves) {
-                note(ring, OUTSIDE | target, 1);
+                note_fact(ring, Fact::Outside, target, 1);
             }
             leave(ring, control, burst, kind == CALL, leaves, stack);
             target
@@ -414,14 +413,16 @@ pub fn settle(context: &mut Context) -> bool {
         (BACK, label!("mgz_back"), [label!("mgz_back_1"), label!("mgz_back_2"), label!("mgz_back_3"), label!("mgz_back_4")]),
     ];
     if rip >= label!("mgz_plain_return") {
-        let kind = if rip == label!("mgz_plain_return") { RETURN } else { JUMP };
-        if kind == RETURN {
+        if rip == label!("mgz_plain_return") {
             let stack = *context.register(4);
             // SAFETY: a return address is about to be popped.
             context.registers[RIP] = unsafe { (stack as *const u64).read() };
             *context.register(4) = stack + 8;
         } else {
             context.registers[RIP] = target;
+            if rip == label!("mgz_plain_call") {
+                refuse(context, target);
+            }
         }
         return true;
     }
@@ -450,7 +451,44 @@ fn end(ring: Ring, control: &mut Control, recording: bool, kind: u64, context: &
         control.hold[slot] = *context.register(register);
     }
     context.registers[RIP] = go(ring, control, recording, kind, stack, target);
-    if matches!(kind, RETURN | BACK) {
+    match kind {
+        RETURN | BACK => *context.register(4) = stack + 8,
+        CALL => refuse(context, target),
+        _ => {}
+    }
+}
+
+/// Whether the processor goes to an address, be something there or not.
+fn is_address(target: u64) -> bool {
+    const EXISTS: isize = 17;
+    if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
+        return is_canonical(target);
+    }
+    // With page tables of five levels only. Whether there are, no instruction tells.
+    let page = target as usize & !(PAGE - 1);
+    // SAFETY: nothing is replaced, and what is mapped is not used.
+    match unsafe { sys::mmap(page, PAGE, sys::map::NONE, sys::map::PRIVATE | sys::map::ANONYMOUS | sys::map::NORESERVE | sys::map::FIXED_NOREPLACE, -1, 0) } {
+        Ok(mapped) => {
+            // SAFETY: mapped above.
+            unsafe { sys::munmap(mapped, PAGE) };
+            mapped == page
+        }
+        Err(error) => error == EXISTS,
+    }
+}
+
+/// A call to an address where no code can be fails at the call, which pushes nothing; whoever repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and
+/// returns to such addresses nobody knows where they were: they are shown where they lead.)
+fn refuse(context: &mut Context, target: u64) {
+    if is_address(target) {
+        return;
+    }
+    let stack = *context.register(4);
+    // SAFETY: the return address of the call.
+    let top = unsafe { (stack as *const u64).read() };
+    let back = if modules::in_clone(top) { modules::original_of_back(top).unwrap_or(top) } else { top };
+    if let Some(call) = modules::call_before(back) {
+        context.registers[RIP] = call;
         *context.register(4) = stack + 8;
     }
 }

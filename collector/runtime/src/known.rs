@@ -1,15 +1,17 @@
 //! What a thread's hooks know of where original addresses go on (see `hooks`).
 //!
-//! Two tables of entries `(key, value)`. The *near* one has one entry for each hash, and leads from original addresses to their clones. The *far* one has two, and
-//! remembers more: other keys than addresses spare most calls of code without a clone their looks into the address map. Hooks look into both, by instructions of
-//! their own.
+//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original addresses to their clones; hooks look into both by instructions of their own.
+//! The near one has one entry for each hash, the others have two. The third, which only [`Known::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most
+//! calls of code without a clone their looks into the address map.
 //!
 //! What makes this hard: only the thread itself reads and writes values, but a signal may end that anywhere, and another thread may be forgetting all keys.
 
 /// Entries of the near table.
 pub const NEAR: usize = 128;
-/// Bytes of the far table.
-pub const FAR_BYTES: usize = 16 * 1024;
+/// Bytes of the far table; the table of facts is as large, and lies behind it.
+const FAR_BYTES: usize = 16 * 1024;
+/// Bytes of the far table and that of facts.
+pub const BYTES: usize = 2 * FAR_BYTES;
 /// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns would often throw each other out.
 const WAYS: usize = 2;
 /// Hashes of the far table.
@@ -31,6 +33,30 @@ const fn nothing(place: usize) -> u64 {
 
 const _: () = assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
 
+/// What is known of an address besides where its clone is: a bit that keys of the table of facts have, and no address of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Fact {
+    /// A call's target that lies outside of instrumented files.
+    Outside = 1 << 63,
+    /// A return address that code without a clone shall not have; the value is what it gets.
+    ReturnedTo = 1 << 62,
+    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
+    Linked = 1 << 61,
+}
+
+impl Fact {
+    fn key(self, address: u64) -> u64 {
+        self as u64 | address
+    }
+}
+
+/// Whether code can be at an address: others are refused by the instruction that would go there.
+pub const fn is_canonical(address: u64) -> bool {
+    let upper = address as i64 >> 56;
+    upper == 0 || upper == -1
+}
+
 /// A thread's tables. Before their first use all is to be forgotten.
 #[derive(Clone, Copy)]
 pub struct Known {
@@ -41,7 +67,7 @@ pub struct Known {
 impl Known {
     /// # Safety
     ///
-    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`FAR_BYTES`] at `far`, for nothing else and as long as this is used.
+    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else and as long as this is used.
     pub const unsafe fn at(near: usize, far: usize) -> Known {
         Known { near, far }
     }
@@ -49,7 +75,7 @@ impl Known {
     /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a key goes on to its value, so that values stay. (What is forgotten for a
     /// library that is unmapped, nobody looks for who may call it.)
     pub fn forget(self) {
-        for (table, places, ways) in [(self.near, NEAR, 1), (self.far, SETS, WAYS)] {
+        for (table, places, ways) in [(self.near, NEAR, 1), (self.far, SETS, WAYS), (self.far + FAR_BYTES, SETS, WAYS)] {
             for n in 0..places * ways {
                 // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it by whole words, too.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
@@ -63,26 +89,49 @@ impl Known {
         put((self.near + 16 * place) as *mut u64, place, original, clone);
     }
 
-    fn way(self, place: usize, way: usize) -> *mut u64 {
-        (self.far + 16 * (WAYS * place + way)) as *mut u64
+    /// Where an original address goes on, if the far table knows.
+    pub fn recall(self, original: u64) -> Option<u64> {
+        find(self.far, original)
     }
 
-    /// The value of a key in the far table.
-    pub fn recall(self, key: u64) -> Option<u64> {
-        let place = hash(key, SETS);
-        // SAFETY: entries of this thread's table.
-        (0..WAYS).map(|way| self.way(place, way)).find_map(|entry| unsafe { (entry.read_volatile() == key).then(|| entry.add(1).read_volatile()) })
+    /// Notes where an original address goes on, for [`Known::recall`] and hooks.
+    pub fn note(self, original: u64, clone: u64, turn: &mut u32) {
+        add(self.far, original, clone, turn);
     }
 
-    /// Adds a key to the far table. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it, and would miss
-    /// what moves.
-    pub fn note(self, key: u64, value: u64, turn: &mut u32) {
-        let place = hash(key, SETS);
-        // SAFETY: entries of this thread's table.
-        let free = (0..WAYS).find(|&way| unsafe { self.way(place, way).read_volatile() == nothing(place) });
-        *turn = turn.wrapping_add(1);
-        put(self.way(place, free.unwrap_or(*turn as usize % WAYS)), place, key, value);
+    /// What was noted of an address. Only of addresses of programs there are facts.
+    pub fn recall_fact(self, fact: Fact, address: u64) -> Option<u64> {
+        find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
+
+    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a pointer that has just these bits too would go to the value.)
+    pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &mut u32) {
+        if is_canonical(address) {
+            add(self.far + FAR_BYTES, fact.key(address), value, turn);
+        }
+    }
+}
+
+/// An entry of a table of [`SETS`] hashes.
+fn way(table: usize, place: usize, way: usize) -> *mut u64 {
+    (table + 16 * (WAYS * place + way)) as *mut u64
+}
+
+/// The value of a key in a table of [`SETS`] hashes of this thread.
+fn find(table: usize, key: u64) -> Option<u64> {
+    let place = hash(key, SETS);
+    // SAFETY: entries of this thread's table.
+    (0..WAYS).map(|n| way(table, place, n)).find_map(|entry| unsafe { (entry.read_volatile() == key).then(|| entry.add(1).read_volatile()) })
+}
+
+/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it,
+/// and would miss what moves.
+fn add(table: usize, key: u64, value: u64, turn: &mut u32) {
+    let place = hash(key, SETS);
+    // SAFETY: entries of this thread's table.
+    let free = (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
+    *turn = turn.wrapping_add(1);
+    put(way(table, place, free.unwrap_or(*turn as usize % WAYS)), place, key, value);
 }
 
 /// Writes an entry of one of this thread's tables, for keys of this hash.
@@ -104,7 +153,7 @@ mod tests {
     fn tables() -> Known {
         let at = |bytes: usize| vec![0u64; bytes / 8].leak().as_ptr() as usize;
         // SAFETY: memory of that size, which nobody else has.
-        let known = unsafe { Known::at(at(16 * NEAR), at(FAR_BYTES)) };
+        let known = unsafe { Known::at(at(16 * NEAR), at(BYTES)) };
         known.forget();
         known
     }
@@ -140,6 +189,23 @@ mod tests {
         known.forget();
         assert_eq!(found(known, 0), None, "a null pointer leads nowhere");
         assert!(all.iter().all(|&original| found(known, original).is_none()));
+    }
+
+    #[test]
+    fn hooks_find_addresses_only() {
+        let known = tables();
+        let address = 0x7f12_3456_7890;
+        for fact in [Fact::Outside, Fact::ReturnedTo, Fact::Linked] {
+            known.note_fact(fact, address, 1, &mut 0);
+            assert_eq!(known.recall_fact(fact, address), Some(1));
+            for tagged in [fact as u64 | address, Fact::Outside as u64 | fact as u64 | address] {
+                assert_eq!(found(known, tagged), None, "a call through a pointer with a tag goes where it goes");
+                assert_eq!(known.recall_fact(fact, tagged), None);
+                known.note_fact(fact, tagged, 2, &mut 0);
+                assert_eq!(known.recall_fact(fact, address), Some(1));
+            }
+        }
+        assert_eq!(found(known, address), None);
     }
 
     /// Of a library that is closed, while another thread notes addresses that it does not have.

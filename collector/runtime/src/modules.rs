@@ -448,6 +448,15 @@ pub fn original_of_back(back: u64) -> Option<u64> {
     place(back).filter(|p| p.state.flags & abi::STATE_BACK != 0).map(|p| p.orig)
 }
 
+/// The original call through a pointer that pushed an original return address, if the clone goes on behind it in a row.
+pub fn call_before(back: u64) -> Option<u64> {
+    /// No call's bytes in the clone, with the way back that follows, are more.
+    const REACH: u64 = 64;
+    let (behind, _) = enter(back)?;
+    let call = (1..=REACH).filter_map(|n| place(behind - n)).map(|p| p.orig).find(|&at| at != back)?;
+    (crate::code::pointer_call(code(call)) == Some(back.checked_sub(call)? as usize)).then_some(call)
+}
+
 /// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
 pub fn linked(ip: u64) -> Option<u64> {
     let module = original(ip)?;

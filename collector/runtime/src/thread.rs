@@ -27,8 +27,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
-/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far table of what hooks know.
-pub const HOOK_STACK: usize = 16 * 1024 + crate::known::FAR_BYTES;
+/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables of what hooks know.
+pub const HOOK_STACK: usize = 16 * 1024 + crate::known::BYTES;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.

@@ -303,6 +303,8 @@ impl<'a> Emitter<'a> {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
             }
             _ if transit.is_some() => return Err(EmitError::Record),
+            // (What a signal finds counted is counted back in the whole register, whose upper half is gone then.)
+            (&[0xe0..=0xe2, ..], _) if addr32 => return Err(EmitError::Encoding),
             (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe2, ..], Some(label)) => self.sink.counting(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe3, ..], None) => {

@@ -240,9 +240,9 @@ mgz_faults_pushes:
 2:  test ebx, ebx
     jnz 8f
     mov rax, [rdx + 168]
-    cmp edi, 11
+    cmp edi, 31
     ja 2f
-    mov ecx, 0x9b0                      // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV
+    mov ecx, 0x800009b0                 // SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS
     bt ecx, edi
     jnc 2f
     cmp dword ptr [rsi + 8], 0          // si_code: not sent by a process, so that there is si_addr

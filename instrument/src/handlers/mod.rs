@@ -45,8 +45,8 @@ use uses::{ALL, Look};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
-const FAULTS: [u64; 5] = [4, 5, 7, 8, 11];
+/// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
 const SIGPROF: u64 = 27;
 const SA_SIGINFO: u64 = 4;
 /// Offset of the flags in glibc's `struct sigaction`, and in the kernel's.

@@ -30,8 +30,8 @@ pub(super) struct Delivery {
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV.
-const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11;
+/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS (of the system call that a filter refused).
+const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(super) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
