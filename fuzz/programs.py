@@ -5,7 +5,7 @@ Csmith writes C programs without undefined behaviour that print a checksum of al
 compiled in some way (gcc or clang, -O0 to -O3, position-independent or not, stripped or not, with AVX-512
 where the CPU has it), rewritten in both flavours and run: the soft flavour alone and under mgz-record in
 `full` and `ring`, the pt flavour with its `ptwrite`s made NOPs where the CPU has none. Output and status must be
-those of the original. A finding's source, command lines and outputs are kept. `apt install csmith`.
+those of the original. A finding's source, command lines and outputs are kept. `apt install csmith libcsmith-dev`.
 """
 
 import os
@@ -32,21 +32,21 @@ def run(command, timeout):
 
 
 def build(folder, rng):
-    """A random program; the command that built it, or None if it is not usable."""
+    """A random program: the command that built it, or None if it is not usable; and what the compiler said."""
     source, program = os.path.join(folder, "p.c"), os.path.join(folder, "p")
     seed = rng.randrange(1 << 32)
     generate = ["csmith", "--seed", str(seed), "--output", source, "--max-funcs", str(rng.choice((4, 10, 20))), rng.choice(("--no-float", "--float")), "--builtins"]
     if rng.random() < 0.3:
         generate.append("--jumps")
     if run(generate, 30) is None or not os.path.exists(source):
-        return None
+        return None, "csmith ended without a program"
     compiler = rng.choice([c for c in ("gcc", "gcc", "clang") if shutil.which(c)])
     flags = [rng.choice(("-O0", "-O1", "-O2", "-O2", "-O3", "-O3", "-Os")), *rng.choice((["-fpie", "-pie"], ["-fno-pie", "-no-pie"]))]
     flags += rng.choice(([], [], ["-march=native"], ["-fomit-frame-pointer"], ["-fno-omit-frame-pointer"], ["-fstack-protector-all"], ["-fcf-protection=full"]))
     flags += rng.choice(([], ["-s"], ["-g"], ["-static"]))
     command = [compiler, "-w", "-I/usr/include/csmith", *flags, source, "-o", program]
     done = run(command, 120)
-    return command if done and done[0] == 0 else None
+    return (command if done and done[0] == 0 else None), done and done[2].decode(errors="replace")
 
 
 def check(folder, bins, legal, static):
@@ -85,7 +85,7 @@ def check(folder, bins, legal, static):
 def main():
     bins, seconds, artifacts = sys.argv[1], float(sys.argv[2]), sys.argv[3]
     if not shutil.which("csmith"):
-        sys.exit("csmith is not installed: apt install csmith")
+        sys.exit("csmith is not installed: apt install csmith libcsmith-dev")
     os.makedirs(artifacts, exist_ok=True)
     rng = random.Random()
     end, runs, findings = time.monotonic() + seconds, 0, 0
@@ -94,7 +94,7 @@ def main():
         while time.monotonic() < end:
             folder = os.path.join(scratch, "work")
             os.makedirs(folder)
-            command = build(folder, rng)
+            command, said = build(folder, rng)
             wrong = command and check(folder, bins, legal, "-static" in command)
             runs += bool(command)
             if wrong:
@@ -106,6 +106,8 @@ def main():
                 print(f"finding {findings}: {' '.join(command[:-3])}: {wrong[:600]}\n  kept in {kept}", flush=True)
             shutil.rmtree(folder)
     print(f"{runs} programs, {findings} findings")
+    if not runs:
+        sys.exit(f"no program could be built (is libcsmith-dev installed?): {said}")
     return 1 if findings else 0
 
 
