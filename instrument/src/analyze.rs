@@ -5,7 +5,8 @@ use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
 use crate::disasm::{decode, direct_target};
 use crate::discover::pads_of;
-use crate::doubt::perhaps_data;
+use crate::doubt::{self, Jumps};
+use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
@@ -57,7 +58,16 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     let mut room = room::behind(input, program, info, &graph);
     let anywhere = input.shows_faults && options.flavour == FLAVOUR_PT;
-    let later = room::later(Code { insns: &graph.insns, blocks: &graph.blocks, room: &room }, &graph, input.shows_faults, anywhere);
+    let mut aimed = [&info.doubted[..], &info.aimed].concat();
+    aimed.sort_unstable();
+    let mut data = program.data_in(&info.range).to_vec();
+    let sure_blocks = |graph: &Graph, data: &[Range<u64>], factory: &mut InstructionInfoFactory| {
+        let jumps = Jumps::of(graph, factory);
+        (doubt::sure(graph, info, &entries.pads, data, &jumps, factory), jumps)
+    };
+    let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
+    let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
+    let later = room::later(code, &graph, &sure, input.shows_faults, anywhere);
     if !later.is_empty() {
         entries.outside.extend(later);
         entries.outside.sort_unstable();
@@ -65,6 +75,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         let again = recover(input, decode(bytes, info.range.start, &certain)?.insns, &info.range, &entries, &info.words, &mut factory);
         (graph, found) = (again.graph, again.found);
         room = room::behind(input, program, info, &graph);
+        (sure, jumps) = sure_blocks(&graph, &data, &mut factory);
     }
     let hooks: Vec<InsnId> = match input.hook_calls {
         true => freestanding::hooks(&graph),
@@ -100,14 +111,18 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
-    let data = perhaps_data(&graph, &entries, info, &found, &mut factory);
-    landings.retain(|at| data.binary_search(at).is_err());
+    let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
+    let blind_start = info.computed || jumps.compute_from(&graph, info.range.start, &mut factory);
+    let unsure = graph.blocks.iter().zip(&sure).filter(|(_, sure)| !**sure);
+    data.extend(unsure.map(|(b, _)| graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()));
+    merge(&mut data);
+    landings.retain(|at| !doubt::overlaps(&data, &(*at..at + 1)));
     for &at in &landings {
         if let Some(b) = graph.block_at(at) {
             graph.blocks[b.0 as usize].external_entry = true;
         }
     }
-    let blind = is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
+    let blind = computes || blind_start || is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         let pieces = stay::pieces(&graph.insns, &graph.blocks);
@@ -128,9 +143,11 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         uses: all_uses,
         blocks: graph.blocks,
         blind,
+        blind_start,
         anywhere,
         landings,
         data,
+        aimed,
         room,
         regions: plan.regions,
         gathers: plan.gathers,

@@ -2,22 +2,28 @@
 
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
-use crate::disasm::{Body, decode, direct_target, jump_target};
+use crate::disasm::{Body, Places, decode, direct_target, ends_flow, jump_target};
+use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::ir::FunctionId;
+use crate::ir::{FunctionId, Insn};
+use crate::room::is_call;
 use crate::tables::is_indirect_jump;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
+use std::collections::HashSet;
 use std::ops::Range;
+
+/// Bytes of what is not understood that are read as instructions from each byte on.
+const MOST_BYTES: u64 = 1 << 16;
 
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
-    let outside: Vec<Range<u64>> = uncovered(input, &functions);
+    let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
     let mut scans: Vec<Scan> = functions.par_iter().map(|f| scan_function(input, f)).collect();
     let stray: Vec<Scan> = outside.par_iter().map(|r| scan_stray(input, r)).collect();
-    let found = called_functions(input, &outside, [&scans, &stray]);
+    let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
         let more: Vec<Scan> = found.par_iter().map(|f| scan_function(input, f)).collect();
         scans.extend(more);
@@ -29,12 +35,26 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new() };
+    let mut data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
+    merge(&mut data);
+    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
+    }
+    for &target in scans.iter().filter(|s| s.jumps).flat_map(|s| s.taken.iter().filter(|t| !s.range.contains(t))) {
+        // (Where a function ends most addresses are another one's.)
+        let at = if program.function_at(target).is_some() { target } else { target - 1 };
+        if let Some(id) = inside(&program, at) {
+            program.functions[id.0 as usize].computed = true;
+        }
+    }
+    for &target in scans.iter().chain(&stray).flat_map(|s| &s.ways) {
+        if let Some(id) = inside(&program, target) {
+            program.functions[id.0 as usize].aimed.push(target);
+        }
     }
     let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
@@ -43,10 +63,11 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         }
     }
     words(input, &mut program);
+    odd_words(input, &mut program, scans.iter().any(|s| s.halves));
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
-        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
-        all.copied().filter(in_gap).chain(scan.used.iter().copied()).collect::<Vec<_>>()
+        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
+        all.copied().filter(in_gap).chain(scan.used.iter().map(|r| r.start)).collect::<Vec<_>>()
     };
     let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
     aimed.extend(input.symbols.iter().map(|s| s.addr).chain(input.labels.iter().copied()).filter(in_gap));
@@ -71,6 +92,8 @@ fn blank(range: Range<u64>) -> FunctionInfo {
         taken: Vec::new(),
         doubted: Vec::new(),
         words: Vec::new(),
+        aimed: Vec::new(),
+        computed: false,
         course: None,
     }
 }
@@ -150,15 +173,33 @@ pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<
     gaps
 }
 
+/// What of `range` is in none of `holes`, which are sorted.
+fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    for hole in &holes[holes.partition_point(|h| h.end <= range.start)..] {
+        if hole.start >= range.end {
+            break;
+        }
+        if at < hole.start {
+            parts.push(at..hole.start);
+        }
+        at = at.max(hole.end);
+    }
+    if at < range.end {
+        parts.push(at..range.end);
+    }
+    parts
+}
+
 /// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
-/// the call that makes a thread, since nothing can be unwound there.
-fn called_functions(input: &Input, outside: &[Range<u64>], scans: [&[Scan]; 2]) -> Vec<FunctionInfo> {
+/// the call that makes a thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere there may be data that look like them.
+fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
     let gap_of = |at: u64| {
         let next = outside.partition_point(|r| r.start <= at);
         next.checked_sub(1).map(|i| &outside[i]).filter(|r| r.contains(&at))
     };
     let in_gap = |s: &Scan| s.calls.iter().copied().filter(|&at| gap_of(at).is_some()).collect::<Vec<_>>();
-    let mut starts: Vec<u64> = scans.into_iter().flat_map(|scans| scans.par_iter().flat_map_iter(in_gap).collect::<Vec<_>>()).collect();
+    let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
     if input.entry != 0 {
         starts.push(input.entry);
     }
@@ -166,6 +207,13 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: [&[Scan]; 2]) 
         starts.extend(outside.iter().map(|gap| gap.start).filter(|&at| input.bytes_at(at).is_some_and(freestanding::begins_with_call)));
     }
     starts.retain(|&at| gap_of(at).is_some());
+    if !starts.is_empty() {
+        // What these refer to may be data behind a call that does not return.
+        let mut refer: HashSet<u64> = scans.iter().flat_map(|s| s.taken.iter().copied().chain(s.used.iter().map(|u| u.start))).collect();
+        let (_, seen) = follow_calls(input, &gap_of, &starts, &refer);
+        refer.extend(seen);
+        starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
+    }
     starts.sort_unstable();
     starts.dedup();
     let mut found = Vec::new();
@@ -179,17 +227,55 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: [&[Scan]; 2]) 
     found
 }
 
+/// Follows control outside of functions: what is called there, and what is referred to. `refer`: where nothing is followed behind a call.
+fn follow_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>, starts: &[u64], refer: &HashSet<u64>) -> (Vec<u64>, Vec<u64>) {
+    let (mut calls, mut referred) = (Vec::new(), Vec::new());
+    let (mut work, mut seen) = (starts.to_vec(), HashSet::new());
+    while let Some(from) = work.pop() {
+        let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else { continue };
+        let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
+        while decoder.can_decode() && seen.insert(decoder.ip()) {
+            let inst = decoder.decode();
+            if inst.is_invalid() {
+                break;
+            }
+            if let Some(target) = direct_target(&inst) {
+                if inst.is_call_near() && gap_of(target).is_some() {
+                    calls.push(target);
+                }
+                work.push(target);
+            }
+            if inst.is_ip_rel_memory_operand() {
+                referred.push(inst.ip_rel_memory_address());
+            }
+            if ends_flow(&inst) || is_call(inst.flow_control()) && refer.contains(&inst.next_ip()) {
+                break;
+            }
+        }
+    }
+    (calls, referred)
+}
+
 /// What one piece of code refers to.
 #[derive(Default)]
 struct Scan {
+    range: Range<u64>,
     left: Option<LeftReason>,
     branches: Vec<u64>,
     calls: Vec<u64>,
+    /// Branches and calls by what control is not seen to reach: there may be data.
+    doubtful: Vec<u64>,
     taken: Vec<u64>,
+    /// Of what is not understood: where a branch may lead, whatever byte it begins at.
+    ways: Vec<u64>,
+    /// It has an indirect jump whose targets are not known…
+    jumps: bool,
+    /// …or one to an address of four bytes in memory.
+    halves: bool,
     /// Outside of the function, in its jump tables.
     tabled: Vec<u64>,
     /// Data in text.
-    used: Vec<u64>,
+    used: Vec<Range<u64>>,
     /// Outside of the function, behind tables of unknown length.
     strays: Vec<u64>,
     gs: Option<u64>,
@@ -197,32 +283,39 @@ struct Scan {
 }
 
 impl Scan {
-    fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction) {
+    /// `reached`: control is seen to come there.
+    fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction, reached: bool) {
         if let Some(target) = direct_target(inst) {
             if jump_target(inst).is_none() {
                 if inst.mnemonic() == Mnemonic::Xbegin {
                     self.left = Some(LeftReason::Transaction);
                 }
-                self.calls.push(target);
+                if reached { &mut self.calls } else { &mut self.doubtful }.push(target);
             } else if !range.contains(&target) {
-                self.branches.push(target);
+                if reached { &mut self.branches } else { &mut self.doubtful }.push(target);
             }
         }
         if inst.is_ip_rel_memory_operand() {
-            let at = inst.ip_rel_memory_address();
-            if input.is_code(at) {
-                let list = if inst.mnemonic() == Mnemonic::Lea { &mut self.taken } else { &mut self.used };
-                list.push(at);
-            }
+            self.refer(input, inst, inst.ip_rel_memory_address());
         } else if !input.pie {
             self.note_immediate(input, inst);
             let at = inst.memory_displacement64();
-            if at > 0xffff && input.is_code(at) && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
-                self.used.push(at);
+            if at > 0xffff && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
+                self.refer(input, inst, at);
             }
         }
         if uses_gs(inst) {
             self.gs.get_or_insert(inst.ip());
+        }
+    }
+
+    fn refer(&mut self, input: &Input, inst: &Instruction, at: u64) {
+        if !input.is_code(at) || inst.mnemonic() == Mnemonic::Nop {
+            return;
+        }
+        match inst.mnemonic() {
+            Mnemonic::Lea => self.taken.push(at),
+            _ => self.used.push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
         }
     }
 
@@ -258,7 +351,7 @@ fn is_segmented(kind: OpKind) -> bool {
 }
 
 fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
-    let mut scan = Scan { left: f.left, ..Scan::default() };
+    let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
     let Some(bytes) = input.slice(&f.range) else {
         scan.left = Some(LeftReason::NoBytes);
         return scan;
@@ -267,13 +360,16 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
     let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
     match decode(bytes, f.range.start, &entries) {
         Ok(body) => {
-            body.insns.iter().for_each(|i| scan.note(input, &f.range, &i.inst));
+            let reached = reached(&body.insns, &f.range, &entries);
+            body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
             if body.insns.iter().any(is_indirect_jump) {
+                scan.halves = jumps_by_halves(&body.insns);
                 outside_tables(input, f, body, &mut scan);
             }
         }
         Err(reason) => {
             let mut stray = scan_stray(input, &f.range);
+            stray.range = f.range.clone();
             stray.left = scan.left.or(Some(reason));
             stray.gs = None;
             return stray;
@@ -282,12 +378,44 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
     scan
 }
 
+/// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.
+fn reached(insns: &[Insn], range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
+    if insns.iter().any(is_indirect_jump) {
+        return vec![true; insns.len()];
+    }
+    let places = Places::of(insns.iter().map(|i| i.ip));
+    let refers = |i: &Insn| Some(i.inst.ip_rel_memory_address()).filter(|at| i.inst.is_ip_rel_memory_operand() && range.contains(at));
+    let referred: Vec<u64> = insns.iter().filter_map(refers).collect();
+    let mut seen = vec![false; insns.len()];
+    let mut work: Vec<usize> = pads.iter().chain([&range.start]).filter_map(|&at| places.get(at)).collect();
+    while let Some(first) = work.pop() {
+        let mut at = Some(first);
+        while let Some(i) = at.filter(|&i| !std::mem::replace(&mut seen[i], true)) {
+            let insn = &insns[i];
+            work.extend(direct_target(&insn.inst).and_then(|t| places.get(t)));
+            let goes_on = !ends_flow(&insn.inst) && !(is_call(insn.flow) && referred.contains(&insn.next()));
+            at = if goes_on { places.get(insn.next()) } else { None };
+        }
+    }
+    seen
+}
+
+/// Whether an indirect jump goes to four bytes that were loaded shortly before.
+fn jumps_by_halves(insns: &[Insn]) -> bool {
+    let loads = |i: &Insn, to: Register| {
+        i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr32() && i.inst.op0_register().full_register() == to && i.inst.op1_kind() == OpKind::Memory
+    };
+    let jumps = insns.iter().enumerate().filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
+    jumps.into_iter().any(|(n, jump)| insns[n.saturating_sub(16)..n].iter().any(|i| loads(i, jump.inst.op0_register())))
+}
+
 /// Jump table targets in other functions (cold parts).
 fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, scan: &mut Scan) {
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
     let all = recover(input, body.insns, &f.range, &entries, &[], &mut factory);
     scan.course = all.course.map(Box::new);
+    scan.jumps = all.graph.insns.iter().enumerate().any(|(n, i)| is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain));
     for table in all.found {
         scan.tabled.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
         scan.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
@@ -301,7 +429,8 @@ pub(crate) fn pads_of(input: &Input, f: &FunctionInfo) -> Vec<(Range<u64>, u64)>
     pads
 }
 
-/// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure.
+/// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure. If data are in between, that may miss what branches there
+/// lead to.
 fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
     let mut scan = Scan::default();
     let Some(bytes) = input.slice(range) else { return scan };
@@ -315,8 +444,12 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
                 break;
             }
         } else {
-            scan.note(input, range, &inst);
+            scan.note(input, range, &inst, true);
         }
+    }
+    if range.end - range.start <= MOST_BYTES && !bytes.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc)) {
+        let at = |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
+        scan.ways = (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| direct_target(&i)).filter(|t| !range.contains(t)).collect();
     }
     scan.left = None;
     scan.gs = None;
@@ -358,7 +491,13 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
     // What lies behind the table of unknown length means something only in a part of the same function.
     let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
     let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
-    let by_way = [(&scan.branches, if_certain(Way::Branch)), (&scan.calls, if_certain(Way::Call)), (&scan.taken, Way::Doubted), (&scan.tabled, Way::Table)];
+    let by_way = [
+        (&scan.branches, if_certain(Way::Branch)),
+        (&scan.calls, if_certain(Way::Call)),
+        (&scan.doubtful, Way::Doubted),
+        (&scan.taken, Way::Doubted),
+        (&scan.tabled, Way::Table),
+    ];
     let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Table)));
     all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
 }
@@ -398,6 +537,32 @@ fn words(input: &Input, program: &mut Program) {
     }
 }
 
+/// Data words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte and, if `halves` says that
+/// something jumps to such, of four bytes.
+fn odd_words(input: &Input, program: &mut Program, halves: bool) {
+    if input.pie {
+        return;
+    }
+    let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
+    let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
+    for segment in &input.segments {
+        let word = |i: usize| {
+            let value = u64::from_le_bytes(segment.bytes.get(i..i + 8)?.try_into().ok()?);
+            let half = u64::from(u32::from_le_bytes(segment.bytes.get(i..i + 4)?.try_into().ok()?));
+            let value = if value.wrapping_sub(low) < high - low { value } else { half };
+            let wanted = value.wrapping_sub(low) < high - low && (value != half || halves || segment.bytes[i + 4..i + 8] == [0; 4]);
+            (wanted && !input.is_code(segment.vaddr + i as u64)).then_some(value)
+        };
+        let parts = (0..segment.bytes.len()).into_par_iter().with_min_len(1 << 14);
+        let found: Vec<u64> = parts.filter_map(word).collect();
+        for target in found {
+            if let Some(id) = inside(program, target) {
+                program.functions[id.0 as usize].aimed.push(target);
+            }
+        }
+    }
+}
+
 fn name(input: &Input, program: &mut Program) {
     let mut names: Vec<(u64, &str)> = input.symbols.iter().map(|s| (s.addr, s.name.as_str())).collect();
     names.sort_by_key(|n| n.0);
@@ -413,7 +578,7 @@ fn name(input: &Input, program: &mut Program) {
 
 fn finish(f: &mut FunctionInfo, options: &Options, input: &Input) {
     f.doubted.retain(|&at| !input.is_object(at));
-    for list in [&mut f.branched, &mut f.called, &mut f.taken, &mut f.doubted] {
+    for list in [&mut f.branched, &mut f.called, &mut f.taken, &mut f.doubted, &mut f.aimed] {
         list.sort_unstable();
         list.dedup();
     }

@@ -1,70 +1,304 @@
-//! Whether what code takes the address of, inside of a function, is code or data.
+//! What of a function is sure to be code.
 //!
 //! Hand-written functions have data between their instructions, and some of it looks like instructions. An entry jump over it would change what the
-//! program reads. So where nothing else leads, one is written only if the address is seen on its way to a jump.
+//! program reads. So one is written only over what control is seen to reach: from the function's start, from what other code calls and branches to, from
+//! landing pads and jump tables, and from addresses that are seen on their way to a jump. What merely has its address taken, or is named by a word in
+//! the data, may be there to be read, also where it stands behind a call or system call: that may never return.
 
-use crate::cfg::{Entries, Graph};
+use crate::cfg::Graph;
+use crate::disasm::is_padding;
 use crate::functions::FunctionInfo;
 use crate::ir::{Insn, RegSet};
 use crate::regs::{gpr, reg_use, registers};
-use crate::tables::Found;
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
+use crate::room::is_call;
+use crate::tables::{Found, is_indirect_jump};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::ops::Range;
 
 /// Instructions that are looked at behind the one that takes an address.
 const LOOK: usize = 32;
+/// No table of labels on the stack is longer.
+const MOST_BYTES: u64 = 1 << 14;
 
-/// Block starts to which nothing leads but that code has the address, or that they have a label, and that may be there to be read. Sorted.
-pub fn perhaps_data(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Found], factory: &mut InstructionInfoFactory) -> Vec<u64> {
-    let is_pad = |at| entries.pads.iter().any(|p| p.1 == at);
-    let in_table = |at: &u64| info.words.iter().any(|w| w.1 == *at) || found.iter().any(|t| t.targets.contains(at));
-    let is_known = |at: &u64| [&entries.called, &entries.outside, &info.taken].iter().any(|l| l.binary_search(at).is_ok()) || is_pad(*at) || in_table(at);
-    let alone = |at: &u64| graph.block_at(*at).is_some_and(|b| graph.blocks[b.0 as usize].preds.is_empty());
-    let mut data: Vec<u64> = info.doubted.iter().copied().filter(|at| alone(at) && !is_known(at)).collect();
-    if !data.is_empty() && jumps_anywhere(graph) {
-        data.retain(|&at| !is_jumped_to(graph, at, factory));
+/// Whether any byte of `range` is in one of `data`, which is sorted.
+pub fn overlaps(data: &[Range<u64>], range: &Range<u64>) -> bool {
+    data.get(data.partition_point(|d| d.end <= range.start)).is_some_and(|d| d.start < range.end)
+}
+
+/// Per block: whether it is sure to be code. `data` are bytes of the function that are none.
+pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data: &[Range<u64>], jumps: &Jumps, factory: &mut InstructionInfoFactory) -> Vec<bool> {
+    if info.doubted.is_empty() && info.words.is_empty() && data.is_empty() {
+        return vec![true; graph.blocks.len()];
     }
-    data
+    let mut sure = vec![false; graph.blocks.len()];
+    let lists = [&info.called, &info.branched, &info.taken];
+    let certain = lists.into_iter().flatten().copied().chain(pads.iter().map(|p| p.1));
+    certain.chain([info.range.start]).for_each(|at| reach(graph, info, data, &mut sure, at));
+    if !jumps.sources.is_empty() {
+        // A word in the data with an inner address is for a jump where there is one that may read it.
+        info.words.iter().for_each(|w| reach(graph, info, data, &mut sure, w.1));
+        for &at in &info.doubted {
+            if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !is_odd(graph.insns_of(b.0 as usize))) && jumps.lead_to(graph, at, factory) {
+                reach(graph, info, data, &mut sure, at);
+            }
+        }
+    }
+    sure
 }
 
-/// Whether the function has an indirect jump that may lead to other places than its tables say.
-fn jumps_anywhere(graph: &Graph) -> bool {
-    graph.blocks.iter().zip(&graph.exits).any(|(block, exit)| exit.leaves && graph.insns[block.insns.end as usize - 1].flow == FlowControl::IndirectBranch)
+/// Marks what control reaches from `at`.
+fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool], at: u64) {
+    let is_doubted = |at: u64| info.doubted.binary_search(&at).is_ok() || info.words.iter().any(|w| w.1 == at);
+    let mut work: Vec<usize> = graph.block_at(at).map(|b| b.0 as usize).into_iter().collect();
+    while let Some(b) = work.pop() {
+        if std::mem::replace(&mut sure[b], true) {
+            continue;
+        }
+        let insns = graph.insns_of(b);
+        let last = &insns[insns.len() - 1];
+        if overlaps(data, &(insns[0].ip..last.end())) {
+            continue;
+        }
+        let done = insns.iter().rfind(|i| !is_padding(&i.inst)).unwrap_or(last);
+        let returns = !is_call(done.flow) || !is_doubted(last.next());
+        let begins = |b: usize| graph.insns[graph.blocks[b].insns.start as usize].ip;
+        work.extend(graph.blocks[b].succs.iter().map(|s| s.0 as usize).filter(|&s| returns || begins(s) != last.next()));
+    }
 }
 
-/// Whether the function takes this address, and each time seems to do so for a jump.
-fn is_jumped_to(graph: &Graph, at: u64, factory: &mut InstructionInfoFactory) -> bool {
-    let takes = |i: &Insn| i.inst.mnemonic() == Mnemonic::Lea && i.inst.is_ip_rel_memory_operand() && i.inst.ip_rel_memory_address() == at;
-    let mut places = graph.insns.iter().enumerate().filter(|(_, i)| takes(i)).peekable();
-    places.peek().is_some() && places.all(|(n, i)| goes_to_a_jump(&graph.insns[n + 1..], &i.inst, factory))
+/// Whether no compiler writes such code into programs.
+fn is_odd(insns: &[Insn]) -> bool {
+    use Mnemonic::*;
+    insns.iter().any(|i| matches!(i.inst.mnemonic(), In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd | Hlt | Cli | Sti | Iretq | Iretd))
 }
 
-/// Whether the address that `lea` takes is jumped to or put away (for a jump, in a function that has one) before anything is read through it.
-fn goes_to_a_jump(behind: &[Insn], lea: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
-    let with = |held: RegSet, r| gpr(r).map_or(held, |r| held.with(r));
-    let mut held = with(RegSet::EMPTY, lea.op0_register());
-    let holds = |held: RegSet, r| gpr(r).is_some_and(|r| held.contains(r));
+/// Where an indirect jump gets its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// This word, or one of a table that begins there.
+    Slot(Slot),
+    /// From elsewhere.
+    Unknown,
+}
+
+/// A word in memory whose place is written in the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    base: Register,
+    disp: u64,
+    indexed: bool,
+}
+
+impl Slot {
+    /// The operand in memory, if it is in the frame or at a fixed address.
+    fn of(inst: &Instruction) -> Option<Slot> {
+        let base = inst.memory_base();
+        let is_plain = matches!(base, Register::RSP | Register::RBP | Register::RIP | Register::None) && inst.segment_prefix() == Register::None;
+        (is_plain && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)).then(|| Slot { base, disp: inst.memory_displacement64(), indexed: inst.memory_index() != Register::None })
+    }
+
+    /// Whether what is written here, alone or with more behind it, may be what `source` reads.
+    fn feeds(self, source: Source) -> bool {
+        let Source::Slot(from) = source else { return false };
+        let distance = self.disp.wrapping_sub(from.disp);
+        self.base == from.base && if from.indexed { distance < MOST_BYTES } else { distance == 0 && !self.indexed }
+    }
+}
+
+/// What becomes of an address that an instruction takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is jumped to.
+    Jump,
+    /// It is put there.
+    Stored(Slot),
+    /// It is pushed.
+    Pushed,
+    /// Another address is made of it.
+    Changed,
+    /// Something is read there, or it goes out of sight.
+    Other,
+}
+
+/// The indirect jumps of a function that may lead to other places than its tables say.
+#[derive(Clone, Debug, Default)]
+pub struct Jumps {
+    sources: Vec<Source>,
+    /// A return that takes what was pushed right before it.
+    by_return: bool,
+}
+
+impl Jumps {
+    /// Those of `graph`.
+    pub fn of(graph: &Graph, factory: &mut InstructionInfoFactory) -> Jumps {
+        let mut jumps = Jumps::default();
+        for (block, exit) in graph.blocks.iter().zip(&graph.exits) {
+            let insns = &graph.insns[block.insns.start as usize..block.insns.end as usize];
+            match insns {
+                [before @ .., last] if exit.leaves && is_indirect_jump(last) => jumps.sources.push(source(before, last, factory)),
+                [.., before, last] if last.flow == FlowControl::Return && before.inst.mnemonic() == Mnemonic::Push => {
+                    jumps.by_return = true;
+                    jumps.sources.push(Source::Unknown);
+                }
+                _ => {}
+            }
+        }
+        jumps
+    }
+
+    /// Whether the function takes this address, and each time for a jump.
+    fn lead_to(&self, graph: &Graph, at: u64, factory: &mut InstructionInfoFactory) -> bool {
+        let mut places = graph.insns.iter().enumerate().filter(|(_, i)| taken(&i.inst).is_some_and(|t| t.0 == at)).peekable();
+        places.peek().is_some() && places.all(|(n, i)| self.fits(fate(&graph.insns[n + 1..], &i.inst, factory)))
+    }
+
+    fn fits(&self, fate: Fate) -> bool {
+        match fate {
+            Fate::Jump => true,
+            Fate::Stored(slot) => self.sources.iter().any(|&s| slot.feeds(s)),
+            Fate::Pushed => self.by_return || self.sources.iter().any(|s| matches!(s, Source::Slot(s) if s.base == Register::RSP)),
+            Fate::Changed | Fate::Other => false,
+        }
+    }
+
+    /// Whether the function computes targets of its jumps from addresses of its own, so that any instruction may be one: it takes an inner address, and not just to
+    /// jump there, or to put it where nothing but a jump reads it.
+    pub fn compute(&self, graph: &Graph, info: &FunctionInfo, found: &[Found], data: &[Range<u64>], factory: &mut InstructionInfoFactory) -> bool {
+        if self.sources.is_empty() || info.doubted.is_empty() {
+            return self.by_return;
+        }
+        let of_table = |at: u64| found.iter().any(|t| t.table == at || matches!(t.form, crate::ir::TableForm::Relative { anchor } if anchor == at));
+        let is_inner = |at: u64| info.range.contains(&at) && at != info.range.start && !of_table(at) && !overlaps(data, &(at..at + 1));
+        let takes = graph.insns.iter().enumerate().filter_map(|(n, i)| Some((n, taken(&i.inst).filter(|t| is_inner(t.0))?.1)));
+        self.by_return
+            || takes.into_iter().any(|(n, whole)| {
+                let fate = if whole { fate(&graph.insns[n + 1..], &graph.insns[n].inst, factory) } else { Fate::Changed };
+                !self.fits(fate) || matches!(fate, Fate::Stored(slot) if !self.only_jumped_to(graph, slot, factory))
+            })
+    }
+
+    /// Whether a word in memory is only written by plain moves, and only read to jump to what it holds. Tables are not changed in place.
+    fn only_jumped_to(&self, graph: &Graph, slot: Slot, factory: &mut InstructionInfoFactory) -> bool {
+        if self.sources.iter().any(|&s| slot.feeds(s) && matches!(s, Source::Slot(s) if s.indexed)) {
+            return true;
+        }
+        graph.insns.iter().enumerate().filter(|(_, i)| Slot::of(&i.inst) == Some(slot)).all(|(n, i)| match (i.inst.mnemonic(), i.inst.op0_kind()) {
+            (Mnemonic::Jmp, _) | (Mnemonic::Mov, OpKind::Memory) => true,
+            (Mnemonic::Mov, OpKind::Register) => fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Jump,
+            _ => false,
+        })
+    }
+
+    /// Whether the function computes a target from the address of its own start.
+    pub fn compute_from(&self, graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
+        let mut takes = graph.insns.iter().enumerate().filter(|(_, i)| taken(&i.inst).is_some_and(|t| t.0 == start));
+        !self.sources.is_empty() && takes.any(|(n, i)| fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Changed)
+    }
+}
+
+/// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
+fn taken(inst: &Instruction) -> Option<(u64, bool)> {
+    if inst.mnemonic() == Mnemonic::Lea {
+        let fixed = matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
+        return fixed.then(|| (inst.memory_displacement64(), inst.memory_index() == Register::None));
+    }
+    let source = inst.op_count().checked_sub(1)?;
+    let value = match inst.op_kind(source) {
+        OpKind::Immediate32 => u64::from(inst.immediate32()),
+        OpKind::Immediate32to64 => inst.immediate32to64() as u64,
+        OpKind::Immediate64 => inst.immediate64(),
+        _ => return None,
+    };
+    match inst.mnemonic() {
+        Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
+        // (What it is compared with is another matter.)
+        Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
+        _ => None,
+    }
+}
+
+/// Where `jump`, which has `before` in its block, gets its target.
+fn source(before: &[Insn], jump: &Insn, factory: &mut InstructionInfoFactory) -> Source {
+    let slot = |inst: &Instruction| Slot::of(inst).map_or(Source::Unknown, Source::Slot);
+    let Some(target) = gpr(jump.inst.op0_register()) else { return slot(&jump.inst) };
+    let maker = before.iter().rev().find(|i| reg_use(registers(factory, &i.inst)).clobber.contains(target));
+    match maker.map(|i| (i.inst.mnemonic(), &i.inst)) {
+        Some((Mnemonic::Mov, inst)) => slot(inst),
+        Some((Mnemonic::Pop, _)) => Source::Slot(Slot { base: Register::RSP, disp: 0, indexed: false }),
+        _ => Source::Unknown,
+    }
+}
+
+/// Registers that hold an address as it was taken, vector registers by number.
+struct Held {
+    general: RegSet,
+    vectors: u32,
+}
+
+impl Held {
+    fn has(&self, r: Register) -> bool {
+        gpr(r).is_some_and(|r| self.general.contains(r)) || r.is_vector_register() && self.vectors >> r.number() & 1 == 1
+    }
+
+    fn add(&mut self, r: Register) {
+        match gpr(r) {
+            Some(r) => self.general = self.general.with(r),
+            None if r.is_vector_register() => self.vectors |= 1 << r.number(),
+            None => {}
+        }
+    }
+}
+
+/// What becomes of the address that `taker` takes, in the instructions behind it.
+fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFactory) -> Fate {
+    use Mnemonic::*;
+    let mut held = Held { general: RegSet::EMPTY, vectors: 0 };
+    match (taker.mnemonic(), taker.op0_kind()) {
+        (Push, _) => return Fate::Pushed,
+        (_, OpKind::Memory) => return Slot::of(taker).map_or(Fate::Other, Fate::Stored),
+        _ => held.add(taker.op0_register()),
+    }
     for insn in behind.iter().take(LOOK) {
         let inst = &insn.inst;
-        if holds(held, inst.memory_base()) || holds(held, inst.memory_index()) {
-            return false;
+        if held.has(inst.memory_base()) || held.has(inst.memory_index()) {
+            return if inst.mnemonic() == Lea { Fate::Changed } else { Fate::Other };
         }
-        let source = u32::from(inst.op_count() > 1);
-        let moves = inst.op_count() > 0 && inst.op_kind(source) == OpKind::Register && holds(held, inst.op_register(source));
-        match (inst.mnemonic(), inst.op0_kind()) {
-            (Mnemonic::Push, OpKind::Register) | (Mnemonic::Mov, OpKind::Memory) if moves => return true,
-            (Mnemonic::Jmp, OpKind::Register) => return moves,
+        let sources = 1.min(inst.op_count())..inst.op_count();
+        let moved = sources.clone().any(|o| inst.op_kind(o) == OpKind::Register && held.has(inst.op_register(o)));
+        let here = inst.op_count() > 0 && inst.op0_kind() == OpKind::Register && held.has(inst.op0_register());
+        let carries = matches!(
+            inst.mnemonic(),
+            Mov | Movq | Vmovq | Movaps | Movups | Movdqa | Movdqu | Vmovaps | Vmovups | Vmovdqa | Vmovdqu | Punpcklqdq | Vpunpcklqdq | Pinsrq | Vpinsrq | Movhps | Vmovhps | Movlps | Vinserti128
+        );
+        let packs = matches!(inst.mnemonic(), Punpcklqdq | Pinsrq | Movhps);
+        match inst.mnemonic() {
+            Push if here => return Fate::Pushed,
+            Jmp if here => return Fate::Jump,
+            _ if moved && inst.op0_kind() == OpKind::Memory && carries => return Slot::of(inst).map_or(Fate::Other, Fate::Stored),
+            Cmp | Test => {}
+            // The stack's pointer and the like may be made of it: all but copies is arithmetic.
+            _ if moved && !carries => return Fate::Changed,
+            _ if here && inst.op_count() > 0 && !carries && changes(inst, factory) => return Fate::Changed,
             _ => {}
         }
         if insn.flow != FlowControl::Next && insn.flow != FlowControl::ConditionalBranch {
-            return false;
+            return Fate::Other;
         }
-        held.0 &= !reg_use(registers(factory, inst)).clobber.0;
-        if moves && inst.mnemonic() == Mnemonic::Mov {
-            held = with(held, inst.op0_register());
+        held.general.0 &= !reg_use(registers(factory, inst)).clobber.0;
+        if inst.op_count() > 0 && inst.op0_kind() == OpKind::Register && inst.op0_register().is_vector_register() && !packs {
+            held.vectors &= !(1 << inst.op0_register().number());
         }
-        if held == RegSet::EMPTY {
-            return false;
+        if moved && carries && inst.op0_kind() == OpKind::Register {
+            held.add(inst.op0_register());
+        }
+        if held.general == RegSet::EMPTY && held.vectors == 0 {
+            return Fate::Other;
         }
     }
-    false
+    Fate::Other
+}
+
+/// Whether the instruction makes its first operand from what it was.
+fn changes(inst: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
+    matches!(registers(factory, inst).op0_access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }

@@ -51,7 +51,7 @@ pub struct Input<'a> {
     pub symbols: Vec<FuncSymbol>,
     /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
-    /// Symbols of data in code, sorted.
+    /// Symbols of data in code, sorted; overlapping ones are one.
     pub objects: Vec<Range<u64>>,
     /// Sorted addresses of 8-byte words that have a dynamic relocation.
     pub relocated: Vec<u64>,
@@ -213,6 +213,10 @@ pub struct FunctionInfo {
     pub doubted: Vec<u64>,
     /// `(address of the word, code address strictly inside)`: data words that look like a pointer here.
     pub words: Vec<(u64, u64)>,
+    /// Sorted addresses strictly inside that control may come to for all that is known, not enough for an entry.
+    pub aimed: Vec<u64>,
+    /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
+    pub computed: bool,
     /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
     pub course: Option<Box<Course>>,
 }
@@ -226,6 +230,8 @@ pub struct Program {
     pub uses_gs: Option<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
     pub aimed: Vec<u64>,
+    /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
+    pub data: Vec<Range<u64>>,
 }
 
 impl FunctionInfo {
@@ -239,6 +245,13 @@ impl FunctionInfo {
 }
 
 impl Program {
+    /// Those of [`Program::data`] in a function, and where a jump might reach behind it.
+    pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
+        let from = self.data.partition_point(|d| d.end <= range.start);
+        let count = self.data[from..].partition_point(|d| d.start < range.end + crate::room::JUMP);
+        &self.data[from..from + count]
+    }
+
     /// The function whose range contains `addr`.
     pub fn function_at(&self, addr: u64) -> Option<FunctionId> {
         let next = self.functions.partition_point(|f| f.range.start <= addr);

@@ -277,12 +277,16 @@ pub struct Function {
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
     /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
-    /// Block starts that may be data: no jump may be written there. Sorted.
-    pub data: Vec<u64>,
+    /// Bytes that are not sure to be code ([`crate::doubt`]): no jump may be written there. Sorted, none overlap.
+    pub data: Vec<Range<u64>>,
+    /// Sorted addresses that control may come to, or that something refers to, besides those where blocks begin.
+    pub aimed: Vec<u64>,
     /// Bytes of filler behind short blocks, by block; see [`crate::room`].
     pub room: Vec<(BlockId, u8)>,
-    /// It has an indirect jump of which nothing is known, not even suspected targets. Any instruction may be one.
+    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of them. Any instruction may be one.
     pub blind: bool,
+    /// Nor is what stands at its start done only once.
+    pub blind_start: bool,
     /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::faults`]).
     pub anywhere: bool,
     /// Recording plan, in address order.
@@ -320,15 +324,22 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
+    /// Whether a byte is in [`Function::data`].
+    pub fn is_data(&self, at: u64) -> bool {
+        crate::doubt::overlaps(&self.data, &(at..at + 1))
+    }
+
     /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::room::fits`]. Where any instruction may be the target of a
-    /// jump, it must cover one instruction only. (Only a function's first bytes are never taken for such a target: what stands there is done once.)
+    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target: what stands there is done once, but where
+    /// somebody computes with the function's address.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start = first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
-        if self.blind && insn.ip != self.range.start || self.anywhere && !at_start {
-            return u64::from(insn.len) >= JUMP;
+        let room = if self.blind { &[][..] } else { &self.room };
+        let code = Code { insns: &self.insns, blocks: &self.blocks, room, data: &self.data, aimed: &self.aimed };
+        if self.blind && (self.blind_start || insn.ip != self.range.start) || self.anywhere && !at_start {
+            return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
         }
-        let code = Code { insns: &self.insns, blocks: &self.blocks, room: &self.room };
         fits(code, first, !self.blind)
     }
 }

@@ -5,11 +5,13 @@
 
 use crate::cfg::Graph;
 use crate::disasm::is_padding;
+use crate::doubt::overlaps;
 use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::{Block, BlockId, Insn, InsnId};
 use crate::loops::{Loops, NO_LOOP};
 use crate::risk::covers_risk;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use std::ops::Range;
 
 /// Bytes of a near jump.
 pub const JUMP: u64 = 5;
@@ -27,7 +29,8 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
         }
         let end = last.end();
         let next = graph.blocks.get(i + 1).map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
-        let room = filler(input, end, limit(input, program, info, end).min(next).min(end + JUMP));
+        let (border, limit) = limits(input, program, info, end);
+        let room = filler(input, end, border.min(next), limit.min(end + JUMP));
         if room > 0 {
             found.push((BlockId(i as u32), room as u8));
         }
@@ -40,27 +43,35 @@ fn goes_elsewhere(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return)
 }
 
-/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins, or what anything refers to.
-fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
+/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins; and the same, or what
+/// anything refers to before that.
+fn limits(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> (u64, u64) {
     let section = input.exec_ranges.iter().find(|r| r.contains(&info.range.start)).map_or(end, |r| r.end);
     let next = program.functions.get(info.id.0 as usize + 1).map_or(u64::MAX, |f| f.range.start);
     let aimed = program.aimed[program.aimed.partition_point(|&a| a < end)..].first().copied().unwrap_or(u64::MAX);
-    section.min(next).min(aimed).max(end)
+    let border = section.min(next).max(end);
+    (border, border.min(aimed))
 }
 
-/// How many bytes from `at` on are filler; an instruction of it that begins before `limit` counts up to there.
-fn filler(input: &Input, at: u64, limit: u64) -> u64 {
+/// How many bytes from `at` on up to `limit` are filler. There must be nothing else up to `border`: the first bytes of a table may look like filler, and be read
+/// by way of an address before it.
+fn filler(input: &Input, at: u64, border: u64, limit: u64) -> u64 {
     let Some(bytes) = input.bytes_at(at) else { return 0 };
+    let bytes = &bytes[..bytes.len().min((border - at) as usize)];
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-    let mut end = at;
-    while end < limit && decoder.can_decode() {
+    while decoder.can_decode() {
+        let rest = &bytes[decoder.position()..];
         let inst = decoder.decode();
-        if inst.is_invalid() || !is_padding(&inst) {
+        if (inst.is_invalid() || !is_padding(&inst)) && !rest.iter().all(|&b| b == 0) {
+            // (What is cut off by the border is filler if its beginning is.)
+            let cut = inst.is_invalid() && rest.iter().all(|b| matches!(b, 0x66 | 0x2e | 0x0f | 0x1f | 0x84 | 0x80 | 0x44 | 0x40 | 0x00 | 0x90));
+            if !cut {
+                return 0;
+            }
             break;
         }
-        end = inst.next_ip();
     }
-    end.min(limit) - at
+    border.min(limit).saturating_sub(at)
 }
 
 /// A function's code, and what [`behind`] says of it.
@@ -72,6 +83,18 @@ pub struct Code<'a> {
     pub blocks: &'a [Block],
     /// See [`behind`].
     pub room: &'a [(BlockId, u8)],
+    /// See [`Function::data`](crate::ir::Function::data).
+    pub data: &'a [Range<u64>],
+    /// See [`Function::aimed`](crate::ir::Function::aimed).
+    pub aimed: &'a [u64],
+}
+
+impl Code<'_> {
+    /// Whether a jump at `ip` would stand on no data, and on nothing that may be jumped to but its first byte.
+    pub fn is_free(&self, ip: u64) -> bool {
+        let aimed = self.aimed.get(self.aimed.partition_point(|&a| a <= ip));
+        !overlaps(self.data, &(ip..ip + JUMP)) && aimed.is_none_or(|&a| a >= ip + JUMP)
+    }
 }
 
 /// Whether a jump may be written over instruction `first` and those behind it, so that nothing can branch between its bytes and no instruction before reaches
@@ -80,7 +103,7 @@ pub struct Code<'a> {
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
-    if first > 0 && code.insns[first - 1].next() > insn.ip {
+    if !code.is_free(insn.ip) || first > 0 && code.insns[first - 1].next() > insn.ip {
         return false;
     }
     let mut covered = code.insns[first..].iter().take_while(|i| i.ip < end);
@@ -106,7 +129,8 @@ pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     }
 }
 
-fn is_call(flow: FlowControl) -> bool {
+/// Whether control may come back behind the instruction, or never: a call, or a system call.
+pub fn is_call(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
@@ -115,8 +139,8 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
-pub fn later(code: Code, graph: &Graph, careful: bool, anywhere: bool) -> Vec<u64> {
+/// `sure`: by block, see [`crate::doubt::sure`]. `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: bool) -> Vec<u64> {
     let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
@@ -135,12 +159,15 @@ pub fn later(code: Code, graph: &Graph, careful: bool, anywhere: bool) -> Vec<u6
         let block = &code.blocks[b];
         let from = if b == 0 { start + 1 } else { block.insns.start };
         let is_loop = loops.of_block[b] != NO_LOOP;
-        match (from..block.insns.end).find(|&i| !is_loop && good(i)) {
+        let is_data = |i: u32| overlaps(code.data, &(code.insns[i as usize].ip..code.insns[i as usize].end()));
+        // Control does not come behind data: a call before them never returned.
+        match (from..block.insns.end).find(|&i| is_data(i) || !is_loop && good(i)) {
+            Some(i) if is_data(i) => {}
             Some(i) => found.push(code.insns[i as usize].ip),
             None => {
                 for s in &block.succs {
                     let s = s.0 as usize;
-                    if ways.len() < LOOK && !ways.contains(&s) {
+                    if ways.len() < LOOK && sure[s] && !ways.contains(&s) {
                         ways.push(s);
                     }
                 }
@@ -260,7 +287,7 @@ mod tests {
         let patched = |code: &[u8], change: fn(&mut Input)| -> Vec<u64> {
             let f = first(code, code.len(), RET, change);
             let wanted = f.blocks.iter().filter(|b| b.external_entry).map(|b| f.insns[b.insns.start as usize].ip);
-            wanted.filter(|at| f.data.binary_search(at).is_err()).map(|at| at - START).collect()
+            wanted.filter(|&at| !f.is_data(at)).map(|at| at - START).collect()
         };
         // lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add rax, rsi; ret, and data that look like mov rax, 0; ret
         let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
@@ -272,10 +299,36 @@ mod tests {
         // but not if something is read there first: mov ecx, [rdx].
         let code = [0x48, 0x8d, 0x15, 11, 0, 0, 0, 0x8b, 0x0a, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64, 0x24, 0xf0, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
         assert_eq!(patched(&code, |_| ()), [0]);
+        // A word in the data with its address may be there to be read through,
         let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
-        // A word in the data with its address is one of a table, by which code goes on there; unless a symbol says that it is data.
+        assert_eq!(patched(&code, |i| i.relative_targets.push((0x9000, START + 15))), [0]);
+        // or for a jump, where there is one (lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add eax, esi; jmp rax); unless a symbol says that it is data.
+        let code = [0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x01, 0xf0, 0xff, 0xe0, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
         assert_eq!(patched(&code, |i| i.relative_targets.push((0x9000, START + 15))), [0, 15]);
         assert_eq!(patched(&code, |i| (i.relative_targets.push((0x9000, START + 15)), i.objects.push(START + 15..START + 23)).0), [0]);
+        // Behind a call there need be no code: call rsi; mov rax, 0; ret, the rest being read by lea rax, [rip - 14].
+        let code = [0x48, 0x8d, 0x05, 2, 0, 0, 0, 0xff, 0xd6, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3];
+        assert_eq!(patched(&code, |_| ()), [0]);
+    }
+
+    #[test]
+    fn a_function_is_not_entered_later_behind_data() {
+        // xor edi, edi; syscall; a constant that looks like mov rax, 0; nop; ret. The second function reads it: mov rax, [rip - 16].
+        let code = [0x31, 0xff, 0x0f, 0x05, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0x90, 0xc3];
+        let patches = |f: &Function| f.blocks.iter().filter(|b| b.external_entry).map(|b| f.insns[b.insns.start as usize].ip - START).collect::<Vec<_>>();
+        assert_eq!(patches(&first(&code, 13, RET, |_| ())), [0, 4], "nobody reads it");
+        let reads = [0x48, 0x8b, 0x05, 0xf0, 0xff, 0xff, 0xff, 0xc3];
+        let f = first(&code, 13, &reads, |_| ());
+        assert_eq!((patches(&f), f.may_patch(InsnId(0)), f.is_data(START + 11)), (vec![0], false, true));
+        assert_eq!(patches(&first(&code, 13, RET, |i| i.objects.push(START + 4..START + 12))), [0]);
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_table_are_no_filler() {
+        // xor eax, eax; ret, then 90 90 cc 90 90, 1, 2
+        let code = [0x31, 0xc0, 0xc3, 0x90, 0x90, 0xcc, 0x90, 0x90, 1, 2, 3, 4];
+        assert!(!fits(&first(&code, 3, RET, |_| ())));
+        assert!(fits(&first(&code[..8], 3, RET, |_| ())));
     }
 
     #[test]

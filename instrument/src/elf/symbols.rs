@@ -110,9 +110,20 @@ pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<
     let mut objects: Vec<Range<u64>> = data.map(|s| s.value..s.value.saturating_add(s.size.max(1))).collect();
     labels.sort_unstable();
     labels.dedup();
-    objects.sort_unstable_by_key(|o| (o.start, std::cmp::Reverse(o.end)));
-    objects.dedup_by_key(|o| o.start);
+    merge(&mut objects);
     (labels, objects)
+}
+
+/// Sorts ranges, and makes one of those that overlap.
+pub fn merge(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_unstable_by_key(|r| r.start);
+    ranges.dedup_by(|next, last| {
+        let overlaps = next.start < last.end;
+        if overlaps {
+            last.end = last.end.max(next.end);
+        }
+        overlaps
+    });
 }
 
 /// Whether any symbol's name fits.

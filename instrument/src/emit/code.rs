@@ -467,7 +467,6 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
     wanted.extend_from_slice(&function.landings);
     wanted.sort_unstable();
     wanted.dedup();
-    wanted.retain(|at| function.data.binary_search(at).is_err());
     let mut patches = Vec::new();
     for at in wanted {
         let Some(block) = function.block_at(at) else { continue };
