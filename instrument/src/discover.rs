@@ -3,15 +3,16 @@
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
 use crate::disasm::{Body, Places, decode, direct_target, ends_flow, jump_target};
+use crate::doubt::is_odd;
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
 use crate::room::is_call;
 use crate::tables::is_indirect_jump;
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// Bytes of what is not understood that are read as instructions from each byte on.
@@ -63,7 +64,10 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         }
     }
     words(input, &mut program);
-    odd_words(input, &mut program, scans.iter().any(|s| s.halves));
+    let halves = scans.iter().any(|s| s.halves);
+    let mut jumping: Vec<u64> = scans.iter().filter(|s| s.jumps).map(|s| s.range.start).collect();
+    jumping.sort_unstable();
+    odd_words(input, &mut program, |f| halves || jumping.binary_search(&f.range.start).is_ok(), halves);
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
@@ -214,6 +218,23 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
         refer.extend(seen);
         starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
     }
+    // Hand-written functions without unwind data are known by their addresses alone. They are what these call, if all of it is code to the last byte.
+    let taken = scans.iter().flat_map(|s| &s.taken).chain(input.relative_targets.iter().map(|t| &t.1)).copied();
+    let mut work: Vec<(u64, bool)> = taken.filter(|&at| gap_of(at).is_some()).map(|at| (at, false)).collect();
+    work.sort_unstable();
+    work.dedup();
+    let mut called: HashSet<u64> = starts.iter().copied().collect();
+    while let Some((at, is_called)) = work.pop() {
+        let Some(calls) = clean_calls(input, &gap_of, at) else { continue };
+        if is_called {
+            starts.push(at);
+        }
+        for call in calls {
+            if called.insert(call) {
+                work.push((call, true));
+            }
+        }
+    }
     starts.sort_unstable();
     starts.dedup();
     let mut found = Vec::new();
@@ -254,6 +275,40 @@ fn follow_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64
         }
     }
     (calls, referred)
+}
+
+/// What code outside of functions calls there, if all that control reaches from `from` is code that compilers and people write.
+fn clean_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>, from: u64) -> Option<Vec<u64>> {
+    let (mut calls, mut work, mut seen) = (Vec::new(), vec![from], BTreeMap::new());
+    while let Some(from) = work.pop() {
+        let bytes = input.slice(&(from..gap_of(from)?.end))?;
+        let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
+        loop {
+            if seen.contains_key(&decoder.ip()) {
+                break;
+            }
+            let inst = decoder.decode();
+            let zeros = inst.code() == Code::Add_rm8_r8 && inst.op0_kind() == OpKind::Memory;
+            if inst.is_invalid() || zeros || is_odd(&inst) || seen.len() as u64 > MOST_BYTES {
+                return None;
+            }
+            seen.insert(inst.ip(), inst.next_ip());
+            if let Some(target) = direct_target(&inst) {
+                let is_inside = gap_of(target).is_some();
+                if target == inst.next_ip() && inst.is_call_near() || !is_inside && !input.is_code(target) && !input.is_plt(target) {
+                    return None;
+                }
+                if is_inside {
+                    if inst.is_call_near() { &mut calls } else { &mut work }.push(target);
+                }
+            }
+            if ends_flow(&inst) {
+                break;
+            }
+        }
+    }
+    let is_apart = seen.iter().zip(seen.keys().skip(1)).all(|((_, end), next)| end <= next);
+    is_apart.then_some(calls)
 }
 
 /// What one piece of code refers to.
@@ -537,29 +592,24 @@ fn words(input: &Input, program: &mut Program) {
     }
 }
 
-/// Data words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte and, if `halves` says that
-/// something jumps to such, of four bytes.
-fn odd_words(input: &Input, program: &mut Program, halves: bool) {
+/// Data words of an executable at a fixed address that hold an address inside a function (one that `wants` to know), where compilers put none: at any byte and, if
+/// `halves` says that something jumps to such, of four bytes.
+fn odd_words(input: &Input, program: &mut Program, wants: impl Fn(&FunctionInfo) -> bool + Sync, halves: bool) {
     if input.pie {
         return;
     }
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     for segment in &input.segments {
+        let bytes = segment.bytes;
+        let number = |i: usize, len: usize| bytes.get(i..i + len).map(|b| b.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)));
         let word = |i: usize| {
-            let value = u64::from_le_bytes(segment.bytes.get(i..i + 8)?.try_into().ok()?);
-            let half = u64::from(u32::from_le_bytes(segment.bytes.get(i..i + 4)?.try_into().ok()?));
-            let value = if value.wrapping_sub(low) < high - low { value } else { half };
-            let wanted = value.wrapping_sub(low) < high - low && (value != half || halves || segment.bytes[i + 4..i + 8] == [0; 4]);
-            (wanted && !input.is_code(segment.vaddr + i as u64)).then_some(value)
+            let four = number(i, 4).filter(|n| n.wrapping_sub(low) < high - low)?;
+            let wanted = (halves || number(i, 8) == Some(four)) && !input.is_code(segment.vaddr + i as u64);
+            inside(program, four).filter(|&id| wanted && wants(program.function(id))).map(|id| (id, four))
         };
-        let parts = (0..segment.bytes.len()).into_par_iter().with_min_len(1 << 14);
-        let found: Vec<u64> = parts.filter_map(word).collect();
-        for target in found {
-            if let Some(id) = inside(program, target) {
-                program.functions[id.0 as usize].aimed.push(target);
-            }
-        }
+        let found: Vec<(FunctionId, u64)> = (0..bytes.len()).into_par_iter().with_min_len(1 << 14).filter_map(word).collect();
+        found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }
 

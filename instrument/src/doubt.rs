@@ -38,7 +38,7 @@ pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data
         // A word in the data with an inner address is for a jump where there is one that may read it.
         info.words.iter().for_each(|w| reach(graph, info, data, &mut sure, w.1));
         for &at in &info.doubted {
-            if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !is_odd(graph.insns_of(b.0 as usize))) && jumps.lead_to(graph, at, factory) {
+            if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !graph.insns_of(b.0 as usize).iter().any(|i| is_odd(&i.inst))) && jumps.lead_to(graph, at, factory) {
                 reach(graph, info, data, &mut sure, at);
             }
         }
@@ -67,9 +67,9 @@ fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bo
 }
 
 /// Whether no compiler writes such code into programs.
-fn is_odd(insns: &[Insn]) -> bool {
+pub fn is_odd(inst: &Instruction) -> bool {
     use Mnemonic::*;
-    insns.iter().any(|i| matches!(i.inst.mnemonic(), In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd | Hlt | Cli | Sti | Iretq | Iretd))
+    matches!(inst.mnemonic(), In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd | Hlt | Cli | Sti | Iretq | Iretd)
 }
 
 /// Where an indirect jump gets its target.
