@@ -10,7 +10,7 @@ use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
 use crate::room::is_call;
 use crate::tables::is_indirect_jump;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -439,14 +439,18 @@ fn reached(insns: &[Insn], range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
         return vec![true; insns.len()];
     }
     let places = Places::of(insns.iter().map(|i| i.ip));
-    let refers = |i: &Insn| Some(i.inst.ip_rel_memory_address()).filter(|at| i.inst.is_ip_rel_memory_operand() && range.contains(at));
-    let referred: Vec<u64> = insns.iter().filter_map(refers).collect();
+    let refers = insns.iter().filter(|i| i.inst.is_ip_rel_memory_operand()).map(|i| i.inst.ip_rel_memory_address());
+    let referred: Vec<u64> = refers.filter(|at| range.contains(at)).collect();
     let mut seen = vec![false; insns.len()];
     let mut work: Vec<usize> = pads.iter().chain([&range.start]).filter_map(|&at| places.get(at)).collect();
     while let Some(first) = work.pop() {
         let mut at = Some(first);
         while let Some(i) = at.filter(|&i| !std::mem::replace(&mut seen[i], true)) {
             let insn = &insns[i];
+            if insn.flow == FlowControl::Next && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) && insn.inst.mnemonic() != Mnemonic::Hlt {
+                at = Some(i + 1);
+                continue;
+            }
             work.extend(direct_target(&insn.inst).and_then(|t| places.get(t)));
             let goes_on = !ends_flow(&insn.inst) && !(is_call(insn.flow) && referred.contains(&insn.next()));
             at = if goes_on { places.get(insn.next()) } else { None };
@@ -457,11 +461,12 @@ fn reached(insns: &[Insn], range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
 
 /// Whether an indirect jump goes to four bytes that were loaded shortly before.
 fn jumps_by_halves(insns: &[Insn]) -> bool {
-    let loads = |i: &Insn, to: Register| {
-        i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr32() && i.inst.op0_register().full_register() == to && i.inst.op1_kind() == OpKind::Memory
-    };
-    let jumps = insns.iter().enumerate().filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
-    jumps.into_iter().any(|(n, jump)| insns[n.saturating_sub(16)..n].iter().any(|i| loads(i, jump.inst.op0_register())))
+    let loads = |i: &Insn| i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr32() && i.inst.op1_kind() == OpKind::Memory;
+    let mut jumps = insns.iter().enumerate().filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
+    jumps.any(|(n, jump)| {
+        let sets = |i: &&Insn| i.inst.op0_kind() == OpKind::Register && i.inst.op0_register().full_register() == jump.inst.op0_register();
+        insns[n.saturating_sub(16)..n].iter().rev().find(sets).is_some_and(loads)
+    })
 }
 
 /// Jump table targets in other functions (cold parts).
@@ -602,13 +607,18 @@ fn odd_words(input: &Input, program: &mut Program, wants: impl Fn(&FunctionInfo)
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     for segment in &input.segments {
         let bytes = segment.bytes;
-        let number = |i: usize, len: usize| bytes.get(i..i + len).map(|b| b.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)));
         let word = |i: usize| {
-            let four = number(i, 4).filter(|n| n.wrapping_sub(low) < high - low)?;
-            let wanted = (halves || number(i, 8) == Some(four)) && !input.is_code(segment.vaddr + i as u64);
-            inside(program, four).filter(|&id| wanted && wants(program.function(id))).map(|id| (id, four))
+            let four = u64::from(u32::from_le_bytes(*bytes[i..].first_chunk::<4>()?));
+            if four.wrapping_sub(low) >= high - low || !halves && bytes.get(i + 4..i + 8) != Some(&[0; 4]) {
+                return None;
+            }
+            inside(program, four).filter(|&id| wants(program.function(id))).map(|id| (id, four))
         };
-        let found: Vec<(FunctionId, u64)> = (0..bytes.len()).into_par_iter().with_min_len(1 << 14).filter_map(word).collect();
+        let mut found: Vec<(FunctionId, u64)> = Vec::new();
+        for part in without(&(segment.vaddr..segment.vaddr + bytes.len() as u64), &input.exec_ranges) {
+            let places = ((part.start - segment.vaddr) as usize..(part.end - segment.vaddr) as usize).into_par_iter();
+            found.par_extend(places.with_min_len(1 << 14).filter_map(word));
+        }
         found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }

@@ -29,8 +29,7 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
         }
         let end = last.end();
         let next = graph.blocks.get(i + 1).map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
-        let (border, limit) = limits(input, program, info, end);
-        let room = filler(input, end, border.min(next), limit.min(end + JUMP));
+        let room = filler(input, end, limit(input, program, info, end).min(next)).min(JUMP);
         if room > 0 {
             found.push((BlockId(i as u32), room as u8));
         }
@@ -43,27 +42,24 @@ fn goes_elsewhere(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return)
 }
 
-/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins; and the same, or what
-/// anything refers to before that.
-fn limits(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> (u64, u64) {
+/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins, or what anything refers to.
+fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
     let section = input.exec_ranges.iter().find(|r| r.contains(&info.range.start)).map_or(end, |r| r.end);
     let next = program.functions.get(info.id.0 as usize + 1).map_or(u64::MAX, |f| f.range.start);
     let aimed = program.aimed[program.aimed.partition_point(|&a| a < end)..].first().copied().unwrap_or(u64::MAX);
-    let border = section.min(next).max(end);
-    (border, border.min(aimed))
+    section.min(next).min(aimed).max(end)
 }
 
-/// How many bytes from `at` on up to `limit` are filler. There must be nothing else up to `border`: the first bytes of a table may look like filler, and be read
-/// by way of an address before it.
-fn filler(input: &Input, at: u64, border: u64, limit: u64) -> u64 {
+/// How many bytes from `at` on are filler: all up to `limit`, or none. The first bytes of a table may look like filler, and be read by way of an address before it.
+fn filler(input: &Input, at: u64, limit: u64) -> u64 {
     let Some(bytes) = input.bytes_at(at) else { return 0 };
-    let bytes = &bytes[..bytes.len().min((border - at) as usize)];
+    let bytes = &bytes[..bytes.len().min((limit - at) as usize)];
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     while decoder.can_decode() {
         let rest = &bytes[decoder.position()..];
         let inst = decoder.decode();
         if (inst.is_invalid() || !is_padding(&inst)) && !rest.iter().all(|&b| b == 0) {
-            // (What is cut off by the border is filler if its beginning is.)
+            // (What is cut off by the limit is filler if its beginning is.)
             let cut = inst.is_invalid() && rest.iter().all(|b| matches!(b, 0x66 | 0x2e | 0x0f | 0x1f | 0x84 | 0x80 | 0x44 | 0x40 | 0x00 | 0x90));
             if !cut {
                 return 0;
@@ -71,7 +67,7 @@ fn filler(input: &Input, at: u64, border: u64, limit: u64) -> u64 {
             break;
         }
     }
-    border.min(limit).saturating_sub(at)
+    bytes.len() as u64
 }
 
 /// A function's code, and what [`behind`] says of it.

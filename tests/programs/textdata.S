@@ -126,4 +126,178 @@ mgz_through:
     ret
     .cfi_endproc
     .size mgz_through, . - mgz_through
+
+    /* Two constants that look like code, one running into the other. */
+    .globl mgz_pair
+    .type mgz_pair, @function
+mgz_pair:
+    .cfi_startproc
+    lea 14f(%rip), %rax
+    lea 15f(%rip), %rcx
+    mov (%rax), %rax
+    add (%rcx), %rax
+    add %rdi, %rax
+    ret
+14: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0x99
+15: .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_pair, . - mgz_pair
+
+    /* A table behind a call that never returns. */
+    .globl mgz_never
+    .type mgz_never, @function
+mgz_never:
+    .cfi_startproc
+    cmp $100, %rdi
+    ja 16f
+    and $1, %edi
+    lea 17f(%rip), %rcx
+    mov (%rcx,%rdi,8), %rax
+    ret
+16: push %rax
+    .cfi_adjust_cfa_offset 8
+    call abort@PLT
+    .balign 8
+17: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0x99
+    .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_never, . - mgz_never
+
+    /* A function that has no room for a jump before a constant, which another reads. */
+    .globl mgz_die
+    .type mgz_die, @function
+mgz_die:
+    .cfi_startproc
+    xor %edi, %edi
+    syscall
+18: .quad 0x9000000007c0c748
+    ret
+    .cfi_endproc
+    .size mgz_die, . - mgz_die
+    .globl mgz_constant
+    .type mgz_constant, @function
+mgz_constant:
+    .cfi_startproc
+    mov 18b(%rip), %rax
+    add %rdi, %rax
+    ret
+    .cfi_endproc
+    .size mgz_constant, . - mgz_constant
+
+    /* Constants by way of pointers in the data. */
+    .globl mgz_pointed
+    .type mgz_pointed, @function
+mgz_pointed:
+    .cfi_startproc
+    lea 21f(%rip), %rcx
+    and $1, %edi
+    mov (%rcx,%rdi,8), %rax
+    mov (%rax), %rax
+    ret
+19: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0xc3
+20: .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_pointed, . - mgz_pointed
+
+    /* A function, and a table behind it that begins like filler and is read by way of an address before it. */
+    .p2align 4
+    .globl mgz_zero
+    .type mgz_zero, @function
+mgz_zero:
+    .cfi_startproc
+    xor %eax, %eax
+    ret
+    .cfi_endproc
+    .size mgz_zero, . - mgz_zero
+22: .byte 0x90, 0x90, 0xcc, 0x90, 0x90, 0x90, 0x90, 0x90, 1, 2, 3, 4, 5, 6, 7, 8
+    .globl mgz_behind
+    .type mgz_behind, @function
+mgz_behind:
+    .cfi_startproc
+    and $15, %edi
+    inc %rdi
+    lea 22b-1(%rip), %rcx
+    movzbl (%rcx,%rdi), %eax
+    ret
+    .cfi_endproc
+    .size mgz_behind, . - mgz_behind
+
+    /* An address that is kept for who reads there, in a function that jumps elsewhere. */
+    .globl mgz_kept
+    .type mgz_kept, @function
+mgz_kept:
+    .cfi_startproc
+    lea 23f(%rip), %rax
+    mov %rax, -16(%rsp)
+    lea mgz_keeper(%rip), %rdx
+    mov %rdx, -8(%rsp)
+    mov -8(%rsp), %rdx
+    jmp *%rdx
+23: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_kept, . - mgz_kept
+    .type mgz_keeper, @function
+mgz_keeper:
+    .cfi_startproc
+    mov -16(%rsp), %rax
+    mov (%rax), %rax
+    add %rdi, %rax
+    ret
+    .cfi_endproc
+    .size mgz_keeper, . - mgz_keeper
+
+    /* A table between functions, with what looks like calls of the byte behind. */
+    .p2align 4
+24: .quad 1, 247, 232, 142, 15, 7, 22, 12
+    .globl mgz_between
+    .type mgz_between, @function
+mgz_between:
+    .cfi_startproc
+    and $7, %edi
+    lea 24b(%rip), %rcx
+    mov (%rcx,%rdi,8), %rax
+    ret
+    .cfi_endproc
+    .size mgz_between, . - mgz_between
+
+    /* A loop from the third byte of the function on, and a jump into the middle of another, both by computed addresses. */
+    .globl mgz_again
+    .type mgz_again, @function
+mgz_again:
+    .cfi_startproc
+    xor %eax, %eax
+    add $3, %rax
+    dec %rdi
+    js 25f
+    lea mgz_again(%rip), %rcx
+    add $2, %rcx
+    jmp *%rcx
+25: ret
+    .cfi_endproc
+    .size mgz_again, . - mgz_again
+    .globl mgz_into
+    .type mgz_into, @function
+mgz_into:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea 26f(%rip), %rcx
+    shl $2, %rdi
+    sub %rdi, %rcx
+    jmp *%rcx
+    .cfi_endproc
+    .size mgz_into, . - mgz_into
+    .type mgz_steps, @function
+mgz_steps:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+26: ret
+    .cfi_endproc
+    .size mgz_steps, . - mgz_steps
+
+    .section .data.rel.ro, "aw"
+    .balign 8
+21: .quad 19b, 20b
     .section .note.GNU-stack,"",@progbits

@@ -10,12 +10,29 @@ long mgz_shared_other(long a, const long *p);
 long mgz_seen(long n);
 long mgz_filler(long n);
 long mgz_through(long n, long (*f)(long));
+long mgz_pair(long n);
+long mgz_never(long n);
+long mgz_constant(long n);
+long mgz_pointed(long n);
+long mgz_behind(long n);
+long mgz_kept(long n);
+long mgz_between(long n);
+long mgz_again(long n);
+long mgz_into(long n);
+long mgz_zero(long n);
+long mgz_die(long n);
 extern const int mgz_words[8];
 
 /* The compiler does not know what is called. */
 static long (*volatile through)(long, long (*)(long)) = mgz_through;
 static long (*volatile seen)(long) = mgz_seen;
 static long (*volatile filler)(long) = mgz_filler;
+
+static long (*volatile const others[])(long) = {
+    mgz_pair, mgz_never, mgz_constant, mgz_pointed, mgz_zero, mgz_behind, mgz_kept, mgz_between, mgz_again, mgz_into,
+};
+/* Nobody calls it. */
+long (*volatile die)(long) = mgz_die;
 
 static long again(long n) {
     return n > 0 ? through(n - 1, again) + n : 1;
@@ -36,6 +53,8 @@ int main(void) {
         mix((uint64_t)filler(i));
         mix((uint64_t)through(i % 20, again));
         mix((uint64_t)through(-i, labs));
+        for (unsigned k = 0; k < sizeof others / sizeof *others; k++)
+            mix((uint64_t)others[k](i));
     }
     report("textdata");
     return 0;
