@@ -15,6 +15,7 @@ pub use table::{ObjectRow, table};
 pub(crate) use table::{NOBODY, object_of};
 
 use crate::mix::Mixed;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 /// Pages by number.
@@ -85,6 +86,53 @@ impl Class {
         let to = self.ranges.get(range + 1).map_or(self.lives.len(), |r| r.2 as usize);
         &self.lives[from..to]
     }
+}
+
+/// An object, and for which addresses and times it is known to be the answer.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    start: u64,
+    end: u64,
+    from: u64,
+    to: u64,
+    process: u32,
+    object: u32,
+}
+
+impl Answer {
+    #[inline(always)]
+    fn holds(&self, process: u32, address: u64, time: u64) -> bool {
+        self.process == process && self.start <= address && address < self.end && self.from <= time && time < self.to
+    }
+
+    /// This answer where nothing is alive: it holds on this side of the middle between what ended last and what begins first.
+    fn nearest(mut self, object: u32, time: u64, past: Option<u64>, future: Option<u64>) -> Answer {
+        if let (Some(ended), Some(begins)) = (past, future) {
+            let gap = begins - ended;
+            match (time - ended).cmp(&(begins - time)) {
+                Ordering::Less => self.to = self.to.min(ended + gap.div_ceil(2)),
+                Ordering::Greater => self.from = self.from.max(ended + gap / 2 + 1),
+                // In the very middle the order of the ranges decides: that answer holds nowhere else.
+                Ordering::Equal => (self.from, self.to) = (time, time + 1),
+            }
+        }
+        Answer { object, ..self }
+    }
+}
+
+/// Log2 of the answers that are kept.
+const RECENT: u32 = 14;
+/// Log2 of the bytes whose answers take one place: what allocators align blocks to.
+const GRAIN: u32 = 4;
+
+/// Answers of [`Resolver::find_recent`], of which most rows need one that was given before. It takes no memory until it is used.
+#[derive(Default)]
+pub struct Recent(Vec<Answer>);
+
+/// Where the answer for an address is kept.
+#[inline(always)]
+fn place(address: u64) -> usize {
+    ((address >> GRAIN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT)) as usize
 }
 
 /// Finds objects by process, address and time.
@@ -179,41 +227,99 @@ impl Resolver {
     /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window. So it is where only a
     /// mapping is alive that is memory for others, such as the allocator's.
     pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
-        let Some(classes) = self.by_process.get(&process) else { return UNKNOWN };
+        self.answer(process, address, time).object
+    }
+
+    /// The same; asks what was answered before first. `recent` must have been used with this resolver only.
+    #[inline]
+    pub fn find_recent(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
+        if let Some(answer) = recent.0.get(place(address))
+            && answer.holds(process, address, time)
+        {
+            return answer.object;
+        }
+        self.find_anew(recent, process, address, time)
+    }
+
+    #[inline(never)]
+    fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
+        if recent.0.is_empty() {
+            recent.0.resize(1 << RECENT, Answer::default());
+        }
+        let answer = self.answer(process, address, time);
+        recent.0[place(address)] = answer;
+        answer.object
+    }
+
+    /// The object, and around where and when it is the same one because the same ranges hold the address and none of their lives begins or ends.
+    fn answer(&self, process: u32, address: u64, time: u64) -> Answer {
+        let mut answer = Answer { process, start: 0, end: u64::MAX, from: 0, to: u64::MAX, object: UNKNOWN };
+        let Some(classes) = self.by_process.get(&process) else { return answer };
         let mut nearest: Option<(u64, u32)> = None;
+        // Latest end before, and earliest beginning after, of what is near in time.
+        let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
         for class in classes {
             let mut at = class.ranges.partition_point(|r| r.0 <= address);
+            if let Some(after) = class.ranges.get(at) {
+                answer.end = answer.end.min(after.0);
+            }
             while at > 0 {
                 at -= 1;
                 let (start, end, _) = class.ranges[at];
                 if address - start >= class.longest {
+                    // Neither this range nor one before it ends behind here.
+                    answer.start = answer.start.max(start.saturating_add(class.longest));
                     break;
                 }
                 if address >= end {
+                    answer.start = answer.start.max(end);
                     continue;
                 }
+                (answer.start, answer.end) = (answer.start.max(start), answer.end.min(end));
                 let lives = class.lives(at);
                 let next = lives.partition_point(|l| l.begin <= time);
+                if let Some(life) = lives.get(next) {
+                    answer.to = answer.to.min(life.begin);
+                }
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
+                    answer.from = answer.from.max(life.begin);
+                }
                 // The last one that began is alive, or (where lives overlap) one before it, or none.
-                let begun = lives[..next].iter().rev();
-                if let Some(life) = begun.take_while(|l| l.until > time).find(|l| l.end > time) {
+                for life in lives[..next].iter().rev() {
+                    if life.until <= time {
+                        answer.from = answer.from.max(life.until);
+                        break;
+                    }
+                    if life.end <= time {
+                        answer.from = answer.from.max(life.end);
+                        continue;
+                    }
+                    answer.to = answer.to.min(life.end);
                     // Smaller classes came before: a block that is not alive, but near in time.
                     let block = nearest.filter(|_| self.containers[life.object as usize]);
-                    return block.map_or(life.object, |n| n.1);
+                    return match block {
+                        Some((_, object)) => answer.nearest(object, time, past, future),
+                        None => Answer { object: life.object, ..answer },
+                    };
                 }
-                if let Some(life) = next.checked_sub(1).map(|l| lives[l])
-                    && nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0)
-                {
-                    nearest = Some((time.saturating_sub(life.end), life.object));
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
+                    past = past.max(Some(life.end));
+                    if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
+                        nearest = Some((time.saturating_sub(life.end), life.object));
+                    }
                 }
-                if let Some(life) = lives.get(next)
-                    && nearest.is_none_or(|n| life.begin - time < n.0)
-                {
-                    nearest = Some((life.begin - time, life.object));
+                if let Some(life) = lives.get(next) {
+                    future = Some(future.map_or(life.begin, |f| f.min(life.begin)));
+                    if nearest.is_none_or(|n| life.begin - time < n.0) {
+                        nearest = Some((life.begin - time, life.object));
+                    }
                 }
             }
         }
-        nearest.map_or(UNKNOWN, |n| n.1)
+        match nearest {
+            Some((_, object)) => answer.nearest(object, time, past, future),
+            None => answer,
+        }
     }
 
     /// Instances that overlap a range, as (object, bytes in common), each object once, most bytes first.
@@ -284,7 +390,57 @@ mod tests {
         assert_eq!([5, 15, 50].map(|time| resolver.find(1, 0x1010, time)), [1, 2, 1]);
     }
 
+    #[test]
+    fn what_holds_in_the_middle_of_a_gap_holds_nowhere_else() {
+        let resolver = Resolver::new(vec![Object::default(), object("a"), object("b")], &[instance(0x1000, 24, 0, 10, 1), instance(0x1000, 16, 14, 20, 2)]);
+        let mut recent = Recent::default();
+        assert_eq!([12, 13, 11, 12, 13].map(|time| resolver.find_recent(&mut recent, 1, 0x1008, time)), [1, 2, 1, 1, 2]);
+    }
+
+    /// What `find` is meant to say, from all instances: ranges that hold the address, smaller classes first and in these later starts first, are asked
+    /// for a life at the time; those that have none tell how near in time they had one.
+    fn by_definition(resolver: &Resolver, instances: &[Instance], process: u32, address: u64, time: u64) -> u32 {
+        let mut holding: Vec<&Instance> = instances.iter().filter(|i| i.process == process && i.start <= address && address - i.start < i.bytes).collect();
+        holding.sort_by_key(|i| (class(i.bytes), std::cmp::Reverse((i.start, i.bytes)), i.begin_ns));
+        let mut near: Vec<(u64, u32)> = Vec::new();
+        for lives in holding.chunk_by(|a, b| (a.start, a.bytes) == (b.start, b.bytes)) {
+            if let Some(alive) = lives.iter().rfind(|i| i.begin_ns <= time && time < i.end_ns) {
+                let container = resolver.containers[alive.object as usize];
+                return near.into_iter().min_by_key(|n| n.0).filter(|_| container).map_or(alive.object, |n| n.1);
+            }
+            near.extend(lives.iter().rfind(|i| i.begin_ns <= time).map(|i| (time - i.end_ns, i.object)));
+            near.extend(lives.iter().find(|i| i.begin_ns > time).map(|i| (i.begin_ns - time, i.object)));
+        }
+        near.into_iter().min_by_key(|n| n.0).map_or(UNKNOWN, |n| n.1)
+    }
+
     proptest! {
+        /// However ranges and lives overlap, and whatever was asked before.
+        #[test]
+        fn what_was_answered_before_is_what_the_definition_says(
+            list in prop::collection::vec((1u32..3, 0u64..24, 1u64..40, 0u64..40, 1u64..30, 1u32..6, any::<bool>()), 1..24),
+            probes in prop::collection::vec((1u32..3, 0u64..64, 0u64..80), 400),
+        ) {
+            let instances: Vec<Instance> = list
+                .iter()
+                .map(|&(process, start, bytes, begin, length, object, ends)| {
+                    // Few sizes, so that ranges have several lives.
+                    let (start, bytes) = (start & !3, (bytes + 7) & !7);
+                    Instance { process, ..instance(start, bytes, begin, if ends { begin + length } else { u64::MAX }, object) }
+                })
+                .collect();
+            let mut objects: Vec<Object> = (0..6).map(|i| object(&i.to_string())).collect();
+            objects[4].kind = "anonymous".into();
+            objects[5].name = "[heap]".into();
+            let resolver = Resolver::new(objects, &instances);
+            let mut recent = Recent::default();
+            for (process, address, time) in probes {
+                let right = by_definition(&resolver, &instances, process, address, time);
+                prop_assert_eq!(resolver.find(process, address, time), right);
+                prop_assert_eq!(resolver.find_recent(&mut recent, process, address, time), right);
+            }
+        }
+
         /// Every page that is not mixed has one object at all its addresses and times; `find` agrees with a search through all instances.
         #[test]
         fn agrees_with_a_search_through_all(

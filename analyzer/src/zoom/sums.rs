@@ -4,7 +4,7 @@
 use crate::blocks::{BlockStore, BlockTable, Touch, Units};
 use crate::footprint::{Budget, FootprintSet, Footprints};
 use crate::histogram::Histogram;
-use crate::objects::{MixedPages, NOBODY, UNKNOWN};
+use crate::objects::{MixedPages, NOBODY, Recent, UNKNOWN};
 use crate::reuse::spread;
 use crate::rows::Rows;
 use crate::totals::{Extra, GroupReuse, Place};
@@ -51,6 +51,8 @@ pub struct ZoomSums {
     pub part_distances: Vec<Histogram>,
     /// Footprints by object, of the pages that several share.
     pub mixed: MixedFootprints,
+    /// Objects that rows were looked up to be of.
+    recent: Recent,
 }
 
 impl ZoomSums {
@@ -65,6 +67,7 @@ impl ZoomSums {
             parts: Vec::new(),
             part_distances: Vec::new(),
             mixed: MixedFootprints::new(budget),
+            recent: Recent::default(),
         }
     }
 
@@ -136,12 +139,12 @@ impl ZoomSums {
         let column = if wanted.parts { place.column } else { NO_COLUMN };
         self.turn_to(place.space, column);
         let joins = self.blocks.joins(rows.len());
-        let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, .. } = self;
+        let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, recent, .. } = self;
         let part = if wanted.parts { Some((&mut parts[place.part as usize][..], &mut part_distances[place.part as usize])) } else { None };
         // Units that are larger than pages may hold several objects.
         let each = wanted.unit_shift > PAGE;
         let heated = column != NO_COLUMN;
-        ZoomSink { wanted, blocks, joins, heat, heated, part, place, mixed, each, footprints, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
+        ZoomSink { wanted, blocks, joins, heat, heated, part, place, mixed, each, footprints, recent, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
     }
 }
 
@@ -162,6 +165,7 @@ pub(crate) struct ZoomSink<'a> {
     /// Rows of all pages are looked up.
     each: bool,
     footprints: &'a mut MixedFootprints,
+    recent: &'a mut Recent,
     rows: &'a Rows<'a>,
     /// Rows of the sample before `rows`.
     before: u64,
@@ -194,7 +198,7 @@ impl ZoomSink<'_> {
         if (self.last.0, self.last.1) != (row, address >> PAGE) {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
-            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| o.find(self.place.process, address, time));
+            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| o.find_recent(self.recent, self.place.process, address, time));
             let object = if found == UNKNOWN { NOBODY } else { found };
             self.last = (row, address >> PAGE, object);
         }
