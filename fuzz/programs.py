@@ -22,10 +22,10 @@ from measure import ptwrite_is_legal  # noqa: E402
 from mgza import ptwrites_to_nops  # noqa: E402
 
 
-def run(command, timeout):
+def run(command, timeout, folder=None):
     """(status, output), or None if it did not end in time."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, start_new_session=True)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, start_new_session=True, cwd=folder)
         return done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         return None
@@ -38,7 +38,8 @@ def build(folder, rng):
     generate = ["csmith", "--seed", str(seed), "--output", source, "--max-funcs", str(rng.choice((4, 10, 20))), rng.choice(("--no-float", "--float")), "--builtins"]
     if rng.random() < 0.3:
         generate.append("--jumps")
-    if run(generate, 30) is None or not os.path.exists(source):
+    # (It leaves a file behind where it runs.)
+    if run(generate, 30, folder) is None or not os.path.exists(source):
         return None, "csmith ended without a program"
     compiler = rng.choice([c for c in ("gcc", "gcc", "clang") if shutil.which(c)])
     flags = [rng.choice(("-O0", "-O1", "-O2", "-O2", "-O3", "-O3", "-Os")), *rng.choice((["-fpie", "-pie"], ["-fno-pie", "-no-pie"]))]
