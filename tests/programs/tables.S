@@ -317,8 +317,11 @@ pointers_table:
     .text
 
 # As MSVC does it: both tables behind the function's code, distances without sign from the image's beginning.
+# (Not right behind a function: of one whose end somebody makes targets of, no one knows where it is entered.)
+    .skip 8, 0xcc
 image:
     .byte 0x4d, 0x5a, 0x90, 0
+behind_image:
     begin image_base
     cmpq $59, %rdi
     ja image_base_default
@@ -384,7 +387,7 @@ words_table:
     ja backwards_default
     leaq backwards_table(%rip), %rdx
     movslq (%rdx,%rdi,4), %rax
-    leaq image_masked_6(%rip), %rdx
+    leaq behind_image(%rip), %rdx
     subq %rax, %rdx
     jmp *%rdx
     cases backwards
@@ -392,7 +395,7 @@ words_table:
     .p2align 2
 backwards_table:
     .irp k, 0, 1, 2, 3, 4, 5, 6
-    .long image_masked_6 - backwards_\k
+    .long behind_image - backwards_\k
     .endr
     .text
 
