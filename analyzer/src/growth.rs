@@ -6,13 +6,12 @@ use crate::metrics::{Bin, LogHistogram};
 use crate::mix::Mixed;
 use crate::shares::Shares;
 use crate::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
+use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// Log2 of the bytes of a page.
 const PAGE: u32 = 12;
-/// Log2 of the bytes of a line.
-const LINE: u32 = 6;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,12 +118,13 @@ pub struct Seen {
 impl Seen {
     /// From the marks. `shares`: what samples stand for, where that is not the same for all.
     pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> Seen {
-        let make = |shift: u32, class: Option<u32>| Blocks::new(&outcome.incidence, shares, shift, move |g| class.is_none_or(|c| g & 3 == c));
-        let ((all, strided), (irregular, (lines, pages))) = rayon::join(
-            || rayon::join(|| make(0, None), || make(0, Some(1))),
-            || rayon::join(|| make(0, Some(2)), || rayon::join(|| make(LINE, None), || make(PAGE, None))),
-        );
+        let ([all, strided, irregular], [lines, pages]) = rayon::join(|| Blocks::addresses(&outcome.incidence, shares), || Blocks::lines_and_pages(&outcome.incidence, shares));
         Seen { all, strided, irregular, lines, pages }
+    }
+
+    /// Divides all lists, each by itself: what asks for them first is one after the other.
+    pub(crate) fn divide(&self, design: Design) {
+        [&self.all, &self.lines, &self.strided, &self.irregular, &self.pages].into_par_iter().for_each(|blocks| blocks.listed.divide(design));
     }
 }
 

@@ -163,31 +163,51 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
     if group & 3 == crate::code::CLASS_STORE { &[] } else { code.targets(target, group) }
 }
 
-impl<'a> Maker<'a> {
-    /// For all rows of a kind. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
-    pub fn new(outcome: &'a Outcome, code: &CodeMap, target: Target, places: Places, seen: Option<&'a Seen>, shares: Option<&'a Shares>) -> Maker<'a> {
-        let Places { design, estimator, resonant } = places;
-        let bucket = &outcome.buckets[0];
-        let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
-        for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
-            let Some(replicates) = replicates else { continue };
-            let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
-            for &row in targets_of(code, target, group as u32) {
-                let (of_row, loads_of_row) = &mut sums[row as usize];
-                of_row.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
-                loads_of_row.add(replicates, loads);
-            }
-        }
-        let wanted = design.filter(|d| !d.complete() && estimator == Estimator::Recapture);
-        let blocks = wanted.map(|design| match seen {
-            Some(seen) if target == Target::Whole => Seers::Whole(seen),
-            _ => Seers::Rows(Grouped::new(&outcome.incidence, shares, design, |group| targets_of(code, target, group))),
-        });
-        let hidden = match (&blocks, design) {
+/// Makes the estimates of the whole, of functions, of lines and of loops. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
+pub fn makers<'a>(outcome: &'a Outcome, code: &CodeMap, places: Places, seen: Option<&'a Seen>, shares: Option<&'a Shares>) -> [Maker<'a>; 4] {
+    const ALL: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
+    let wanted = places.design.filter(|d| !d.complete() && places.estimator == Estimator::Recapture);
+    // Of the whole there are lists already.
+    let grouped = if seen.is_some() { &ALL[1..] } else { &ALL };
+    let of = |design| {
+        let targets: Vec<_> = grouped.iter().map(|&target| move |group| targets_of(code, target, group)).collect();
+        Grouped::several(&outcome.incidence, shares, design, &targets)
+    };
+    let sums_of = |target| sums(&outcome.buckets[0], code, target);
+    let (rows, ((whole, functions), (lines, loops))) = rayon::join(
+        || wanted.map_or_else(Vec::new, of),
+        || rayon::join(|| rayon::join(|| sums_of(ALL[0]), || sums_of(ALL[1])), || rayon::join(|| sums_of(ALL[2]), || sums_of(ALL[3]))),
+    );
+    let mut blocks = seen.filter(|_| wanted.is_some()).map(Seers::Whole).into_iter().chain(rows.into_iter().map(Seers::Rows));
+    [whole, functions, lines, loops].map(|sums| {
+        let blocks = blocks.next();
+        let hidden = match (&blocks, places.design) {
             (Some(Seers::Whole(seen)), Some(design)) => crate::growth::hidden(outcome, seen, 1.0 / design.share),
             _ => 0.0,
         };
-        Maker { hidden, outcome: bucket, scale: outcome.incidence.scale(), design, resonant, sums: Sums(sums), blocks, shares }
+        Maker { hidden, outcome: &outcome.buckets[0], scale: outcome.incidence.scale(), design: places.design, resonant: places.resonant, sums, blocks, shares }
+    })
+}
+
+/// Replicate sums of all targets of a kind.
+fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
+    let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
+    for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
+        let Some(replicates) = replicates else { continue };
+        let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
+        for &row in targets_of(code, target, group as u32) {
+            let (of_row, loads_of_row) = &mut sums[row as usize];
+            of_row.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
+            loads_of_row.add(replicates, loads);
+        }
+    }
+    Sums(sums)
+}
+
+impl Maker<'_> {
+    /// With whether the samples are in step with the program.
+    pub fn in_step(self, resonant: bool) -> Self {
+        Maker { resonant, ..self }
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.

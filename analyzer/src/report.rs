@@ -13,7 +13,7 @@ use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
 use crate::estimate::Design;
 use crate::growth::Seen;
-use crate::hats::{Estimator, Hats, Maker, Places, samples_seen};
+use crate::hats::{Estimator, Hats, Places, makers, samples_seen};
 use crate::histogram::Histogram;
 use crate::metrics::Counts;
 use crate::shares::Shares;
@@ -121,7 +121,12 @@ pub struct Built {
 /// As [`build`].
 pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Built {
     let bucket = &outcome.buckets[0];
-    let folded = bucket.footprint.fold(code);
+    let mut rows = Counts::default();
+    (0..code.pieces.len() * 4).for_each(|group| rows.add_rows(&group_counts(bucket, group)));
+    let (rho, rho_source) = sample_ratio(manifest, &rows, rows.stores);
+    let shares = Shares::new(outcome);
+    let see = || rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome, shares.as_ref()));
+    let (folded, seen) = rayon::join(|| bucket.footprint.fold(code), see);
     let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
     let mut distances = BY_CODE.map(|target| vec![Histogram::default(); code.rows(target)]);
     let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
@@ -143,27 +148,28 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         }
     }
     let [functions, lines, loops] = counts;
-    let (rho, rho_source) = sample_ratio(manifest, &whole, whole.stores);
     let strides = strides(outcome, code);
     let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
-    let shares = Shares::new(outcome);
-    let seen = rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome, shares.as_ref()));
-    let resonance = seen.as_ref().and_then(|s| crate::growth::resonance(outcome, s));
+    let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
+    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
+    let design = design.map(|d| d.standing_for(shares.as_ref().map(|s| s.windows(crate::growth::marked(outcome)))));
+    let places = Places { design, estimator, resonant: false };
+    let divide = || seen.as_ref().zip(design).map(|(seen, design)| seen.divide(design));
+    let resonance = || seen.as_ref().and_then(|s| crate::growth::resonance(outcome, s));
+    let seen_by_code = || BY_CODE.into_par_iter().map(|target| samples_seen(outcome, code, target)).collect::<Vec<_>>();
+    let ((resonance, seen_by_code), (_, makers)) = rayon::join(
+        || rayon::join(resonance, seen_by_code),
+        || rayon::join(divide, || makers(outcome, code, places, seen.as_ref(), shares.as_ref())),
+    );
     if let Some(lag) = resonance {
         warnings.push(format!(
             "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
             if manifest.period.is_multiple_of(17_389) { 19_181 } else { 17_389 }
         ));
     }
-    let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
-    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
-    let design = design.map(|d| d.standing_for(shares.as_ref().map(|s| s.windows(crate::growth::marked(outcome)))));
-    let places = Places { design, estimator, resonant: resonance.is_some() };
-    let of_target = |target| (Maker::new(outcome, code, target, places, seen.as_ref(), shares.as_ref()), samples_seen(outcome, code, target));
-    let (((of_whole, _), (of_functions, seen_functions)), ((of_lines, seen_lines), (of_loops, seen_loops))) = rayon::join(
-        || rayon::join(|| of_target(Target::Whole), || of_target(Target::Function)),
-        || rayon::join(|| of_target(Target::Line), || of_target(Target::Loop)),
-    );
+    let places = Places { resonant: resonance.is_some(), ..places };
+    let [of_whole, of_functions, of_lines, of_loops] = makers.map(|maker| maker.in_step(places.resonant));
+    let [seen_functions, seen_lines, seen_loops] = [0, 1, 2].map(|kind: usize| &seen_by_code[kind]);
     let all = whole.accesses + whole.implied;
     let tables = || seen.as_ref().map_or_else(Default::default, |s| crate::growth::tables(outcome, rho, s, shares.as_ref().zip(weights)));
     let ((growth, inter_sample), hats) = rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));

@@ -65,13 +65,13 @@ impl Driver {
         self.census.processes = self.spaces.len() as u64;
         let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut windows = WindowEngine::new();
-        let (mut strides, mut incidence) = (Strides::default(), Vec::new());
+        let (mut strides, mut incidence) = (Vec::new(), Vec::new());
         let parted = self.options.zoom.is_some_and(|z| z.parts);
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
             windows.merge(&worker.windows);
-            strides.merge(worker.strides);
+            strides.push(worker.strides);
             incidence.push(worker.incidence);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
                 if tables.len() <= number {
@@ -84,7 +84,13 @@ impl Driver {
         }
         reuse.iter_mut().filter_map(|r| r.zoom.as_mut()).for_each(|z| z.finish());
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
-        let sets = FootprintSet::of_buckets(tables);
+        // What is done by one thread goes on beside what all take part in.
+        let merged = |all: Vec<Strides>| {
+            let mut whole = Strides::default();
+            all.into_iter().for_each(|one| whole.merge(one));
+            whole.counts()
+        };
+        let (sets, (incidence, strides)) = rayon::join(|| FootprintSet::of_buckets(tables), || rayon::join(|| Incidence::fold(incidence), || merged(strides)));
         let mut buckets: Vec<BucketOutcome> = Vec::new();
         let mut parts = Vec::new();
         let mut reuse = reuse.into_iter();
@@ -102,6 +108,6 @@ impl Driver {
         } else {
             buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
         }
-        Outcome { buckets, parts, samples: self.samples, windows, strides: strides.counts(), incidence: Incidence::fold(incidence), census: self.census, weights: self.weights, spaces: self.spaces, damage, spilled }
+        Outcome { buckets, parts, samples: self.samples, windows, strides, incidence, census: self.census, weights: self.weights, spaces: self.spaces, damage, spilled }
     }
 }

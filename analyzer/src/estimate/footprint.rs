@@ -366,6 +366,11 @@ impl Listed {
         self.strata.get_or_init(|| if self.blocks.is_empty() { Vec::new() } else { strata(&self.blocks, design.marked()) })
     }
 
+    /// Divides the blocks, before somebody waits for that.
+    pub(crate) fn divide(&self, design: Design) {
+        self.strata(design);
+    }
+
     /// Divides the blocks, and forgets them: estimates need only the strata.
     pub(super) fn settle(&mut self, design: Design) {
         self.strata(design);

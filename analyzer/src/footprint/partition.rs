@@ -115,11 +115,16 @@ pub(super) struct Places {
 }
 
 /// Entries of a block.
-const BLOCK: usize = 1 << 8;
+pub(super) const BLOCK: usize = 1 << 8;
 
 impl Places {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
         self.blocks.iter().flatten()
+    }
+
+    /// All entries, at most [`BLOCK`] at a time.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &[Place]> {
+        self.blocks.iter().flat_map(|block| block.chunks(BLOCK))
     }
 
     fn push(&mut self, place: Place) {

@@ -1,6 +1,6 @@
 //! The entries of several tables together, partition by partition.
 
-use super::partition::{PARTITIONS, Run, Store, partition_of};
+use super::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
 use super::{Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, OWNER_MASK, Place, add_counts, owner_in};
 use crate::code::CodeMap;
 use crate::fold::{Folded, fold};
@@ -10,6 +10,50 @@ use std::sync::Arc;
 
 /// Entries below this are folded by one thread.
 const FEW: usize = 1 << 14;
+/// Entries between the one that is told and the one that is fetched.
+const AHEAD: usize = 16;
+
+/// Keys and places as one number, which is moved about in half of the time: what all keys have alike is left out.
+#[derive(Clone, Copy)]
+struct Packing {
+    /// The least line, and bits of the rank and of the place.
+    line: u64,
+    rank_bits: u32,
+    place_bits: u32,
+}
+
+impl Packing {
+    /// For some keys, whose places are below `places`; `None` if they do not fit.
+    fn new(keys: impl Iterator<Item = u64>, places: usize) -> Option<Packing> {
+        let (least, most, ranks) = keys.fold((u64::MAX, 0, 0), |(least, most, ranks), key| (key.min(least), key.max(most), ranks | key & u64::from(OWNER_MASK)));
+        let bits = |n: u64| u64::BITS - n.leading_zeros();
+        let line = least.min(most) >> OWNER_BITS;
+        let (rank_bits, place_bits) = (bits(ranks), bits(places as u64));
+        // No shift is by all bits of a number.
+        (bits((most >> OWNER_BITS) - line) + rank_bits + place_bits < u64::BITS).then_some(Packing { line, rank_bits, place_bits })
+    }
+
+    #[inline(always)]
+    fn pack(&self, key: u64, place: usize) -> u64 {
+        (((key >> OWNER_BITS) - self.line) << self.rank_bits | key & u64::from(OWNER_MASK)) << self.place_bits | place as u64
+    }
+
+    #[inline(always)]
+    fn without_place(&self, packed: u64) -> u64 {
+        packed >> self.place_bits
+    }
+
+    #[inline(always)]
+    fn place(&self, packed: u64) -> usize {
+        (packed & ((1 << self.place_bits) - 1)) as usize
+    }
+
+    #[inline(always)]
+    fn key(&self, packed: u64) -> u64 {
+        let packed = self.without_place(packed);
+        ((packed >> self.rank_bits) + self.line) << OWNER_BITS | packed & ((1 << self.rank_bits) - 1)
+    }
+}
 
 /// The entries of several tables.
 #[derive(Clone, Debug, Default)]
@@ -112,21 +156,20 @@ impl FootprintSet {
         // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
         let places: Vec<_> = runs.iter().map(|(_, run)| run.places().unwrap_or_else(|e| panic!("the scratch file of footprints cannot be read: {e}"))).collect();
         // Entries stay where they are: what is moved about is keys, each with its entry's place.
-        let mut order: Vec<(u64, Option<&Place>)> = Vec::with_capacity(count);
-        for ((table, _), places) in runs.iter().zip(&places) {
-            let ranks = &self.ranks[*table];
-            order.extend(places.iter().map(|p| {
-                let rank = ranks.get(owner_in(p.key) as usize).copied().unwrap_or(0);
-                (p.key & !OWNER | u64::from(rank), Some(p))
-            }));
-        }
-        // Ranks ascend with groups, and with one address space lines come first in either order.
-        radix::sort(&mut order, |o| o.0);
+        let blocks: Vec<(usize, &[Place])> = runs.iter().zip(&places).flat_map(|((table, _), places)| places.blocks().map(|block| (*table, block))).collect();
+        let place_of = |at: usize| blocks.get(at / BLOCK).and_then(|b| b.1.get(at % BLOCK));
+        let keys = || {
+            (0..).step_by(BLOCK).zip(&blocks).flat_map(|(first, &(table, block))| {
+                let ranks = &self.ranks[table];
+                let key = |p: &Place| p.key & !OWNER | u64::from(ranks.get(owner_in(p.key) as usize).copied().unwrap_or(0));
+                block.iter().enumerate().map(move |(at, p)| (key(p), first + at))
+            })
+        };
         entries.clear();
         entries.reserve(count);
         let mut last = None;
-        for &(key, place) in &order {
-            let maps = place.map_or(Maps::default(), |p| p.maps);
+        let mut add = |key: u64, at: usize| {
+            let maps = place_of(at).map_or(Maps::default(), |p| p.maps);
             match entries.last_mut().filter(|_| last == Some(key)) {
                 Some(entry) => entry.maps.merge(&maps),
                 None => {
@@ -135,6 +178,24 @@ impl FootprintSet {
                 }
             }
             last = Some(key);
+        };
+        // Ranks ascend with groups, and with one address space lines come first in either order.
+        let packing = Packing::new(keys().map(|k| k.0), blocks.len() * BLOCK);
+        if let Some(packing) = packing {
+            let mut order: Vec<u64> = Vec::with_capacity(count);
+            order.extend(keys().map(|(key, at)| packing.pack(key, at)));
+            radix::sort(&mut order, |&o| packing.without_place(o));
+            for (number, &one) in order.iter().enumerate() {
+                if let Some(place) = order.get(number + AHEAD).and_then(|&ahead| place_of(packing.place(ahead))) {
+                    crate::prefetch(place);
+                }
+                add(packing.key(one), packing.place(one));
+            }
+        } else {
+            let mut order: Vec<(u64, u32)> = Vec::with_capacity(count);
+            order.extend(keys().map(|(key, at)| (key, at as u32)));
+            radix::sort(&mut order, |o| o.0);
+            order.iter().for_each(|&(key, at)| add(key, at as usize));
         }
         let loose = self.loose.get(number).map_or(&[][..], Vec::as_slice);
         if loose.is_empty() && self.owners.first().map(|o| o.1) == self.owners.last().map(|o| o.1) {
@@ -189,5 +250,33 @@ impl FootprintSet {
         let mut all: Vec<Entry> = (0..PARTITIONS).into_par_iter().flat_map_iter(of).collect();
         all.par_sort_by_key(Entry::key);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn packed_keys_come_back_and_have_their_order(
+            list in prop::collection::vec((prop_oneof![0u64..9, (1u64 << 35)..(1u64 << 35) + 5000, Just((1u64 << 41) - 1)], prop_oneof![0u64..4, Just(u64::from(OWNER_MASK) - 1)]), 1..40),
+        ) {
+            let keys: Vec<u64> = list.iter().map(|&(line, rank)| line << OWNER_BITS | rank).collect();
+            let Some(packing) = Packing::new(keys.iter().copied(), keys.len()) else { return Ok(()) };
+            for (at, &key) in keys.iter().enumerate() {
+                let packed = packing.pack(key, at);
+                prop_assert_eq!((packing.key(packed), packing.place(packed)), (key, at));
+                prop_assert!(keys.iter().all(|&other| key.cmp(&other) == packing.without_place(packed).cmp(&packing.without_place(packing.pack(other, 0)))));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_are_far_apart_do_not_fit() {
+        let keys = [0, ((1u64 << 41) - 1) << OWNER_BITS | u64::from(OWNER_MASK - 1)];
+        assert!(Packing::new(keys.into_iter(), 2).is_none());
+        assert!(Packing::new(std::iter::empty(), 0).is_some());
     }
 }
