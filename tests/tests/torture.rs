@@ -42,6 +42,7 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("breaks", "static", "a handler that ", IN_THE_FILE),
     row("steps", "static", "a handler that ", IN_THE_FILE),
     row("tagged", "static", "a handler that ", IN_THE_FILE),
+    row("again", "static", "a handler that ", IN_THE_FILE),
     row("handlers", "static", "a handler that is described in memory which is not followed", IN_THE_FILE),
     row("handlers", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("rewind", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
@@ -246,7 +247,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged
+    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again
     // Threads and processes.
     threads parallel cancel breaks undone openmp forks
     // Start-up and storage.
