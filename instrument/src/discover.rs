@@ -47,7 +47,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     for &target in scans.iter().filter(|s| s.jumps).flat_map(|s| s.taken.iter().filter(|t| !s.range.contains(t))) {
         // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(target).is_some() { target } else { target - 1 };
+        let at = if program.function_at(target).is_some() { target } else { target.saturating_sub(1) };
         if let Some(id) = inside(&program, at) {
             program.functions[id.0 as usize].computed = true;
         }

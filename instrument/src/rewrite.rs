@@ -159,8 +159,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
-    // (In soft the runtime shows handlers the original; but one of any signal may send control back to where nothing is dead.)
-    let inspected = handlers::inspected_faults(&elf, &input, &program, true);
+    let inspected = handlers::inspected_faults(&elf, &input, &program);
     input.shows_faults = inspected.is_some();
     let wrapped = match inspected {
         Some(finding) if options.flavour == FLAVOUR_PT => Some(shown_by(&elf, &input, &program, &finding)?),

@@ -16,7 +16,7 @@ const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h
 const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
     struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = flags; sigemptyset(&a.sa_mask); sigaction(s, &a, 0); }\n";
 
-/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `c` at other signals' contexts only, `?` depends on what the optimiser shows).
+/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `?` depends on what the optimiser shows).
 const CASES: &[(&str, &str, char)] = &[
     ("no handlers at all", "int main(void) { return (int)sink; }", '-'),
     ("signal gives the number only", "static void h(int s) { sink = s; }\nint main(void) { signal(SIGSEGV, h); return 0; }", '-'),
@@ -25,30 +25,30 @@ const CASES: &[(&str, &str, char)] = &[
     ("a table of signals", "static void h(int s) { sink = s; }\nint main(void) { static const int all[] = {1, 2, 11, 15}; struct sigaction a; memset(&a, 0, sizeof a);\n\
       a.sa_handler = h; for (int i = 0; i < 4; i++) sigaction(all[i], &a, 0); return 0; }", '-'),
     ("the context of a signal that is no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", '+'),
     ("another part of the context of a signal that is no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP])\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGPROF, &a, 0); return 0; }", '-'),
     ("another part of the context of a signal that is no fault, in a function that is called", "__attribute__((noinline)) void look(ucontext_t *c) { sink = c->uc_mcontext.gregs[REG_RSP]; c->uc_mcontext.gregs[REG_R15] = 1; }\n\
       HANDLER(h, look(c); sink++)\nint main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", '-'),
     ("the context of a signal that is no fault, in a function that is called", "__attribute__((noinline)) void look(ucontext_t *c) { sink = c->uc_mcontext.gregs[REG_RIP]; }\nHANDLER(h, look(c); sink++)\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", '+'),
     ("the context of a signal that is no fault, by way of its registers", "__attribute__((noinline)) void look(greg_t *r) { sink = r[REG_RIP]; }\nHANDLER(h, look(((ucontext_t *)c)->uc_mcontext.gregs); sink++)\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", '+'),
     ("the context of a signal that is no fault, in an object", "struct all { int s; siginfo_t *i; ucontext_t *c; };\n__attribute__((noinline)) void look(struct all *a) { sink = a->c->uc_mcontext.gregs[REG_RIP]; }\n\
       HANDLER(h, struct all a; a.s = s; a.i = i; a.c = c; look(&a); sink++)\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGALRM, &a, 0); return 0; }", '+'),
     ("the context of a signal that is no fault is copied", "ucontext_t copy;\nHANDLER(h, memcpy(&copy, c, sizeof copy))\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
     ("two registers of the context of a signal that is no fault are copied", "greg_t copy[2];\nHANDLER(h, memcpy(copy, &((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP], sizeof copy))\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
     ("the context of a signal that is no fault is kept", "void *kept;\nHANDLER(h, kept = c)\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
     ("the context of a signal that is no fault goes to the next handler", "void (*volatile next)(int, siginfo_t *, void *);\nHANDLER(h, next(s, i, c))\n\
-      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", 'c'),
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
     ("a signal is raised, while the context still lies in its argument register", "HANDLER(h, raise(SIGTERM); sink++)\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '-'),
     ("any handler of a signal that is no fault", "HANDLER(h, sink = s)\nvoid *handlers[2] = {h, h};\n\
-      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGCHLD, &a, 0); return 0; }", 'c'),
+      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = handlers[argc & 1]; a.sa_flags = atoi(argv[0]); sigaction(SIGCHLD, &a, 0); return 0; }", '+'),
     ("the address of a fault", "HANDLER(h, mprotect((void *)((uintptr_t)i->si_addr & -4096), 4096, 3))\n\
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '-'),
     ("the stack pointer of a fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RSP]; _exit(1))\n\
@@ -117,7 +117,7 @@ const CASES: &[(&str, &str, char)] = &[
 ];
 
 /// What is found, and whether calls of `sigaction` are all that installs handlers, so that these can be shown the original.
-fn finding(compiler: &str, flags: &[&str], source: &str, contexts: bool) -> (Option<String>, bool) {
+fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));
     let install = if source.contains("install(") { INSTALL } else { "" };
@@ -129,7 +129,7 @@ fn finding(compiler: &str, flags: &[&str], source: &str, contexts: bool) -> (Opt
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
     let program = discover(&input, &Options::new(FLAVOUR_PT));
-    let found = inspected_faults(&elf, &input, &program, contexts).map(|f| format!("{} at {:#x}", f.why, f.at));
+    let found = inspected_faults(&elf, &input, &program).map(|f| format!("{} at {:#x}", f.why, f.at));
     (found, wrapped(&elf, &input, &program).is_some())
 }
 
@@ -144,7 +144,7 @@ fn handlers_that_may_look_at_faults_are_found() {
 fn calls_that_are_not_seen_count() {
     let source = CASES.iter().find(|case| case.0 == "the place of a fault").unwrap().1;
     for flags in [["-O0", "-mcmodel=large", "-fPIE", "-pie"], ["-O2", "-mcmodel=large", "-fPIE", "-pie"]] {
-        let (found, shown) = finding("gcc", &flags, source, false);
+        let (found, shown) = finding("gcc", &flags, source);
         assert!(found.is_some() && !shown, "{flags:?}: {found:?} {shown}");
     }
 }
@@ -161,7 +161,7 @@ fn profilers_of_static_executables_are_told_apart() {
     let source = |what: &str| CASES.iter().find(|case| case.0 == what).unwrap().1;
     for (what, expected) in [("no handlers at all", false), ("a signal is raised, while the context still lies in its argument register", false), ("another part of the context of a signal that is no fault", false), ("the context of a signal that is no fault", true)] {
         for flags in [["-O2", "-static", "-pthread"], ["-O2", "-static-pie", "-pthread"]] {
-            let (found, _) = finding("gcc", &flags, source(what), true);
+            let (found, _) = finding("gcc", &flags, source(what));
             assert_eq!(found.is_some(), expected, "{what}, {flags:?}: {found:?}");
         }
     }
@@ -181,7 +181,7 @@ fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
                     // That would be another C library.
                     continue;
                 }
-                let (found, shown) = finding(compiler, flags, source, *expected == 'c');
+                let (found, shown) = finding(compiler, flags, source);
                 // Others than calls of the library's function install handlers there.
                 let by_other_means = source.contains("syscall") || source.contains("= sigaction;") || source.contains("dlsym");
                 if found.is_some() && shown != (!is_static && !by_other_means) {
@@ -189,8 +189,6 @@ fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
                 }
                 let is_fine = match expected {
                     '?' => true,
-                    // With software nobody but faults counts.
-                    'c' => found.is_some() && finding(compiler, flags, source, false).0.is_none(),
                     _ => found.is_some() == (*expected == '+'),
                 };
                 if !is_fine {

@@ -7,8 +7,8 @@
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
 //!
-//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE and SIGSEGV. With the `pt` flavour the handler must also be a function of this file that neither
-//!   reads nor sets the instruction pointer in the context, nor gives that away (some end a system call that is under way in a certain piece of code); or, in a static
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and the handler is a function of this file that neither reads nor sets the
+//!   instruction pointer in the context, nor gives that away (some end a system call that is under way in a certain piece of code, or begin such a piece anew); or, in a static
 //!   executable, that of the C library's `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
@@ -68,16 +68,16 @@ pub struct Finding {
     pub why: &'static str,
 }
 
-/// The first place in a file, if there is one. `contexts`: handlers of other signals that may look at the instruction pointer count as well.
-pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program, contexts: bool) -> Option<Finding> {
-    first(elf, input, program, false, contexts)
+/// The first place in a file, if there is one.
+pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+    first(elf, input, program, false)
 }
 
 /// How a file calls the C library's `sigaction`, if [`crate::faults`] can take its place: nothing but calls knows its address, and nothing else
 /// installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = wrapped::find(elf, input, program)?;
-    first(elf, input, program, true, true).is_none().then_some(wrapped)
+    first(elf, input, program, true).is_none().then_some(wrapped)
 }
 
 /// The functions that install the handlers they are given.
@@ -86,7 +86,7 @@ fn is_installer(name: &str) -> bool {
 }
 
 /// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it is none of them.
-fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool, contexts: bool) -> Option<Finding> {
+fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
         return Some(Finding { at: 0, why: "the address of sigaction is stored in data" });
@@ -97,7 +97,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool, contexts: b
     if let Some(finding) = unseen(input, program, &imports) {
         return Some(finding);
     }
-    let search = Search { input, program, imports: &imports, wrapped, contexts, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
+    let search = Search { input, program, imports: &imports, wrapped, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
     let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
@@ -314,8 +314,6 @@ struct Search<'a> {
     imports: &'a Imports,
     /// Calls of `sigaction` are left out of account.
     wrapped: bool,
-    /// See [`inspected_faults`].
-    contexts: bool,
     /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
     is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
@@ -466,7 +464,7 @@ impl<'a> Search<'a> {
         match known.is_some_and(|s| !FAULTS.contains(&s)) {
             true if known == Some(SIGPROF) && self.is_static && self.is_histogram(state, action) => Verdict::Harmless,
             // (Where its frame may have been lent, for a register that still has its address, what the function writes is more than a guess.)
-            true if self.contexts && matches!(verdict, Verdict::Harmful(why) if if why == LOOKS { self.reads_place(state, action) } else { !plain() }) => verdict,
+            true if matches!(verdict, Verdict::Harmful(why) if if why == LOOKS { self.reads_place(state, action) } else { !plain() }) => verdict,
             true => Verdict::Harmless,
             false => verdict,
         }
