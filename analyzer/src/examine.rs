@@ -136,26 +136,21 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
         let basis = Basis::new(&outcome, &trace.code, places);
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
         let entries = || sums.iter().flat_map(|z| z.units.entries());
-        // Each has parts that one thread does.
-        let of_objects = || objects.as_ref().map(|objects| table(entries(), (&basis, &mixed, &outcome.samples), &outcome.spaces, objects, &trace.code, wanted.unit_shift));
+        if let Some(objects) = &objects {
+            analysis.objects = table(entries(), (&basis, &mixed, &outcome.samples), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
+        }
         if questions.zoom {
+            let sizes = location::Sizes { block: block_shift, unit: wanted.unit_shift };
+            let regions = location::zoom(entries, (&basis, &analysis.summary.hats), &outcome.spaces, &trace.code, sizes, (questions.tau, questions.stop), objects.as_deref());
             let counted = sums.filter(|_| first.is_some());
-            let regions = || {
-                let sizes = location::Sizes { block: block_shift, unit: wanted.unit_shift };
-                location::zoom(entries, (&basis, &analysis.summary.hats), &outcome.spaces, &trace.code, sizes, (questions.tau, questions.stop), objects.as_deref())
-            };
-            let part = time::Part::of_whole(whole, &outcome.buckets[0]);
-            let tree = || time::zoom(source, options, &trace.code, &outcome.samples, &basis, (&part, &by_code), &questions.look, first.take());
-            let ((objects, regions), tree) = rayon::join(|| rayon::join(of_objects, regions), tree);
             analysis.heat_map = heat::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(|plan| match counted {
                 Some(sums) => plan.of_units(&sums.heat, &outcome.spaces, wanted.unit_shift).unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
                 None => plan.count(source, options, &outcome.samples),
             });
-            analysis.objects = objects.unwrap_or_default();
             analysis.location_zoom = Some(regions);
+            let whole = time::Part::of_whole(whole, &outcome.buckets[0]);
+            let tree = time::zoom(source, options, &trace.code, &outcome.samples, &basis, (&whole, &by_code), &questions.look, first.take());
             analysis.time_zoom = Some(tree);
-        } else {
-            analysis.objects = of_objects().unwrap_or_default();
         }
     }
     analysis.diagnoses = diagnose(&analysis);

@@ -76,25 +76,11 @@ struct Class {
     /// First address, end, and where its lives begin in `lives`; sorted.
     ranges: Vec<(u64, u64, u32)>,
     lives: Vec<Life>,
-    /// First addresses of each [`SKIP`]-th range: a search begins here, where all is in few lines of the cache.
-    every: Vec<u64>,
     /// Greatest size.
     longest: u64,
 }
 
-/// See [`Class::every`].
-const SKIP: usize = 32;
-
 impl Class {
-    /// How many ranges begin at an address or before it.
-    #[inline(always)]
-    fn upto(&self, address: u64) -> usize {
-        let blocks = self.every.partition_point(|&start| start <= address);
-        let from = blocks.saturating_sub(1) * SKIP;
-        let ranges = &self.ranges[from..self.ranges.len().min(from + SKIP)];
-        from + ranges.partition_point(|r| r.0 <= address)
-    }
-
     fn lives(&self, range: usize) -> &[Life] {
         let from = self.ranges[range].2 as usize;
         let to = self.ranges.get(range + 1).map_or(self.lives.len(), |r| r.2 as usize);
@@ -135,7 +121,7 @@ impl Answer {
 }
 
 /// Log2 of the answers that are kept.
-const RECENT: u32 = 16;
+const RECENT: u32 = 14;
 /// Log2 of the bytes whose answers take one place: what allocators align blocks to.
 const GRAIN: u32 = 4;
 
@@ -186,9 +172,6 @@ impl Resolver {
             let end = instance.start.saturating_add(instance.bytes);
             let mut until = instance.end_ns;
             if class.ranges.last().is_none_or(|r| (r.0, r.1) != (instance.start, end)) {
-                if class.ranges.len().is_multiple_of(SKIP) {
-                    class.every.push(instance.start);
-                }
                 class.ranges.push((instance.start, end, class.lives.len() as u32));
             } else {
                 until = until.max(class.lives.last().map_or(0, |l| l.until));
@@ -276,7 +259,7 @@ impl Resolver {
         // Latest end before, and earliest beginning after, of what is near in time.
         let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
         for class in classes {
-            let mut at = class.upto(address);
+            let mut at = class.ranges.partition_point(|r| r.0 <= address);
             if let Some(after) = class.ranges.get(at) {
                 answer.end = answer.end.min(after.0);
             }
@@ -405,20 +388,6 @@ mod tests {
     fn a_short_life_inside_a_long_one_of_the_same_range_does_not_hide_it() {
         let resolver = Resolver::new(vec![object(""), object("long"), object("short")], &[instance(0x1000, 64, 0, 100, 1), instance(0x1000, 64, 10, 20, 2)]);
         assert_eq!([5, 15, 50].map(|time| resolver.find(1, 0x1010, time)), [1, 2, 1]);
-    }
-
-    #[test]
-    fn ranges_up_to_an_address_are_found_among_many() {
-        for ranges in [0u64, 1, 31, 32, 33, 64, 500] {
-            // Some begin where others do.
-            let instances: Vec<Instance> = (0..ranges).map(|i| instance(0x1000 + i / 3 * 32, 16 + i % 3, 0, 10, 1)).collect();
-            let resolver = Resolver::new(vec![Object::default(), object("a")], &instances);
-            for class in resolver.by_process.values().flatten() {
-                for address in (0xff0..0x1000 + ranges * 12).step_by(8) {
-                    assert_eq!(class.upto(address), class.ranges.iter().filter(|r| r.0 <= address).count(), "{address:#x} of {ranges}");
-                }
-            }
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The table of objects: what each was loaded, and how far apart.
 
-use super::{Recent, Resolver, UNKNOWN};
+use super::{Resolver, UNKNOWN};
 use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
 use crate::engine::SampleInfo;
@@ -80,11 +80,10 @@ pub(crate) fn object_of(entry: &UnitEntry, spaces: &[u32], resolver: &Resolver, 
 /// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
 fn seen(basis: &Basis<'_>, samples: &[SampleInfo], resolver: &Resolver, pages: &WholePages<'_>) -> Grouped {
     let times: HashMap<u32, u64, Mixed> = samples.iter().map(|s| (s.sample, s.first_time + s.last_time.saturating_sub(s.first_time) / 2)).collect();
-    let mut recent = Recent::default();
     Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         let process = pages.process(space);
         if resolver.mixed(process, mark.address) {
-            pages.number(resolver.find_recent(&mut recent, process, mark.address, times.get(&mark.sample).copied().unwrap_or(0)))
+            pages.number(resolver.find(process, mark.address, times.get(&mark.sample).copied().unwrap_or(0)))
         } else {
             pages.of(space, mark.address >> pages.unit_shift())
         }
