@@ -10,7 +10,7 @@ use std::process::Command;
 
 const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h>\n#include <stdlib.h>\n#include <unistd.h>\n#include <setjmp.h>\n#include <stdio.h>\n\
     #include <stdint.h>\n#include <ucontext.h>\n#include <sys/mman.h>\n#include <sys/syscall.h>\nvolatile uintptr_t sink;\n\
-    #define HANDLER(name, body) __attribute__((noinline)) void name(int s, siginfo_t *i, void *c) { (void)s; (void)i; (void)c; body; }\n";
+    #define HANDLER(name, ...) __attribute__((noinline)) void name(int s, siginfo_t *i, void *c) { (void)s; (void)i; (void)c; __VA_ARGS__; }\n";
 
 /// `install` with constants is inlined or not, as the compiler likes.
 const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
@@ -114,6 +114,47 @@ const CASES: &[(&str, &str, char)] = &[
       int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO;\n\
       int (*put)(int, const struct sigaction *, struct sigaction *) = dlsym(RTLD_DEFAULT, \"sigaction\"); return put(SIGSEGV, &a, 0); }", '+'),
     ("an inner function installs for no fault", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nint main(void) { install(SIGUSR1, h, SA_SIGINFO); return 0; }", '?'),
+    ("the context is used in a part of the handler that lies elsewhere", "__attribute__((cold, noinline)) void tell(uintptr_t a) { sink = a; }\n\
+      HANDLER(h, if (__builtin_expect(i->si_code == 77, 0)) { tell(i->si_pid); tell(((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP]); tell(i->si_code); } sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
+    ("the context of a fault is used in a part of the handler that lies elsewhere", "__attribute__((cold, noinline)) void tell(uintptr_t a) { sink = a; }\n\
+      HANDLER(h, if (__builtin_expect(i->si_code == 77, 0)) { tell(i->si_code); tell(((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP]); tell(i->si_code); } sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("a pointer leads to who finds the context in its argument register", "void (*volatile next)(int, siginfo_t *, void *);\nHANDLER(h, next(0, 0, c))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGUSR1, &a, 0); return 0; }", '+'),
+    ("the context in an object that is given by value", "struct all { int s; siginfo_t *i; ucontext_t *c; long more[3]; };\n__attribute__((noinline)) void look(struct all a) { sink = a.c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct all a = {s, i, c, {1, 2, 3}}; look(a); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context in an object that is given by value by pointer", "struct all { int s; siginfo_t *i; ucontext_t *c; long more[3]; };\nvoid look(struct all a) { sink = a.c->uc_mcontext.gregs[REG_RIP]; }\nvoid (*volatile use)(struct all) = look;\n\
+      HANDLER(h, struct all a = {s, i, c, {1, 2, 3}}; use(a); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context in a large object", "struct all { long more[40]; ucontext_t *c; };\n__attribute__((noinline)) void look(struct all *a) { sink = a->c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct all a; a.more[0] = s; a.c = c; look(&a); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context in an object that another one leads to", "struct all { int s; ucontext_t *c; }; struct more { long l; struct all *a; };\n\
+      __attribute__((noinline)) void look(struct more *m) { sink = m->a->c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct more m; struct all a; a.s = s; a.c = c; m.l = 1; m.a = &a; look(&m); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context in an array", "HANDLER(h, void *all[4] = {i, 0, i, i}; all[1] = c; sink = ((ucontext_t *)all[sink & 3])->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the context in an array, at any place", "HANDLER(h, void *all[4] = {i, i, i, i}; all[sink & 3] = c; sink = ((ucontext_t *)all[sink & 3])->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("an object with the context is copied", "struct all { int s; siginfo_t *i; ucontext_t *c; long more[3]; } kept;\n__attribute__((noinline)) void look(void) { sink = kept.c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct all a = {s, i, c, {1, 2, 3}}; __asm__ volatile(\"\" : : \"r\"(&a) : \"memory\"); kept = a; look(); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("a large object with the context is copied", "struct all { int s; siginfo_t *i; ucontext_t *c; long more[30]; } kept;\n__attribute__((noinline)) void look(void) { sink = kept.c->uc_mcontext.gregs[REG_RIP]; }\n\
+      HANDLER(h, struct all a = {s, i, c, {1, 2, 3}}; __asm__ volatile(\"\" : : \"r\"(&a) : \"memory\"); kept = a; look(); sink++)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("the action that was in force gets another handler", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(void) { struct sigaction a; sigaction(SIGSEGV, 0, &a); a.sa_sigaction = h; sigaction(SIGSEGV, &a, 0); return 0; }", '+'),
+    ("where an instruction failed, by the signal's facts", "HANDLER(h, sink = (uintptr_t)i->si_addr)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGFPE, &a, 0); return 0; }", '+'),
+    ("other facts of a failed instruction", "HANDLER(h, sink = i->si_code)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGFPE, &a, 0); return 0; }", '-'),
+    ("an action that a pointer leads to, where such are put back", "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\nstruct all { long l; struct sigaction a, old; } *volatile all;\n\
+      __attribute__((noinline)) void fill(struct all *p) { p->a.sa_sigaction = h; p->a.sa_flags = SA_SIGINFO | SA_NODEFER; }\n__attribute__((noinline)) void set(struct all *p) { sigaction(SIGSEGV, &p->a, &p->old); }\n\
+      __attribute__((noinline)) void back(struct all *p) { sigaction(SIGSEGV, &p->old, 0); }\n\
+      int main(void) { all = malloc(sizeof *all); fill(all); set(all); back(all); return 0; }", '+'),
 ];
 
 /// What is found, and whether calls of `sigaction` are all that installs handlers, so that these can be shown the original.

@@ -1,7 +1,7 @@
 //! What instructions do to a [`State`], and the states before every instruction of a function.
 
-use super::state::{ACTION_BYTES, ARGUMENTS, State, Value, place};
-use super::{FLAGS, SA_SIGINFO, writes};
+use super::state::{ARGUMENTS, FRAME, State, Value, place};
+use super::writes;
 use crate::cfg::Graph;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use std::collections::BTreeSet;
@@ -100,10 +100,15 @@ impl Follow<'_> {
             OpKind::Register => state.register(inst.op_register(op)),
             OpKind::Memory => match place(state.address(inst)) {
                 Some(at) => state.read(at, inst.memory_size().size() as u32),
-                None => Value::ANY.low(inst.memory_size().size() as u32),
+                None => Value::from_taint(self.behind(state, state.address(inst))).low(inst.memory_size().size() as u32),
             },
             _ => inst.try_immediate(op).map_or(Value::ANY, Value::constant),
         }
+    }
+
+    /// What may be read at an address that is not followed: where it stems from one in the frame, all that lies there.
+    fn behind(&self, state: &State, address: Value) -> u8 {
+        if self.uses && address.taint() & FRAME != 0 { state.frame_taint() } else { 0 }
     }
 
     fn assign(&self, state: &mut State, inst: &Instruction, value: Value) {
@@ -169,6 +174,10 @@ impl Follow<'_> {
             M::Mov | M::Movzx if general => {
                 let v = self.operand(state, inst, 1).low(if inst.op1_kind() == OpKind::Register { inst.op1_register().size() as u32 } else { size.max(1) });
                 self.assign(state, inst, v);
+            }
+            M::Movsx | M::Movsxd if general => {
+                let v = Value::from_taint(self.operand(state, inst, 1).taint());
+                self.assign(state, inst, v.low(size));
             }
             M::Lea => {
                 let v = state.address(inst);
@@ -249,10 +258,9 @@ impl Follow<'_> {
         let written = writes(info);
         let used = reg_use(info);
         let mut taint = used.read.iter().fold(0, |t, r| t | state.regs[usize::from(r.0)].taint());
-        if (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
-            && let Some(at) = place(state.address(inst))
-        {
-            taint |= state.read(at, size.min(8)).taint();
+        if (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
+            let address = state.address(inst);
+            taint |= place(address).map_or_else(|| self.behind(state, address), |at| state.read(at, inst.memory_size().size().clamp(1, 8) as u32).taint());
         }
         if written {
             if inst.op0_kind() == OpKind::Memory {
@@ -294,14 +302,8 @@ impl Follow<'_> {
                 _ => state.forget_all(self.uses),
             },
             Some("sigaction" | "__sigaction") => match place(argument(2)) {
-                // The action before: it was judged where it was installed, and counts as one without SA_SIGINFO from here on.
-                Some(at) => {
-                    state.forget(at, ACTION_BYTES);
-                    state.write(at + FLAGS, 1, Value::Bits { zero: SA_SIGINFO, one: 0 });
-                    if let Value::Frame(at) = argument(2) {
-                        state.save(at);
-                    }
-                }
+                // The action before was judged where it was installed.
+                Some(at) => state.save(at),
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
                 None => {}
             },
@@ -329,7 +331,7 @@ impl Follow<'_> {
                 let changed = (0..6).filter(|&n| read.map(usize::from) != Some(n)).filter_map(|n| frame(argument(n)));
                 changed.for_each(|at| state.lend(at));
                 let filled = (0..6).filter(|n| saved >> n & 1 == 1).filter_map(|n| frame(argument(n)));
-                filled.for_each(|at| state.save(at));
+                filled.for_each(|at| state.save_perhaps(at));
             }
         }
         // Compilers know which registers a function of the same file leaves alone, and may keep values in them.

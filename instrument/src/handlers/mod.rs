@@ -12,14 +12,16 @@
 //!   executable, that of the C library's `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
 //! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
 //!   install no others);
-//! - the handler is a function of this file that neither reads through its third argument nor gives it away;
+//! - the handler is a function of this file that neither reads through its third argument nor gives it away, nor reads from its second where an instruction failed (SIGILL,
+//!   SIGTRAP, SIGFPE, SIGSYS);
 //! - the action is one that was in force before: memory that the function did not write, nor give to somebody else to write, and that (if it is a static) or the like of which (if
-//!   it is not) `sigaction` is given elsewhere in the file for the old action.
+//!   it is not) `sigaction` is given elsewhere in the file for the old action; and no function of the file writes a handler with SA_SIGINFO to such memory ([`built`]).
 //!
 //! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
 //! taken to know only their own code: files are judged one by one. A number that is handed to
 //! `syscall()`, or to a function of the file that makes a system call of the number that it is given, counts if it is a constant.
 
+mod built;
 mod follow;
 pub(crate) mod imports;
 mod state;
@@ -28,6 +30,7 @@ mod wrapped;
 
 pub use wrapped::{THROUGH, Wrapped};
 
+use built::Built;
 use crate::analyze::recover;
 use crate::cfg::{Entries, Graph};
 use crate::disasm::{decode, direct_target};
@@ -47,6 +50,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
+/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP, SIGFPE, SIGSYS.
+const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
 const SA_SIGINFO: u64 = 4;
 /// Offset of the flags in glibc's `struct sigaction`, and in the kernel's.
@@ -55,6 +60,7 @@ const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
 const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
 const LOOKS: &str = "a handler that may use its third argument, the context of the fault";
+const ASKS: &str = "a handler that may use its second argument, the facts about the fault";
 const NOT_UNDERSTOOD: &str = "its function is not understood";
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
@@ -120,7 +126,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             }
         }
         if seen.hand_on.is_in(&own) {
-            return seen.unexplained();
+            return seen.unexplained(|| built::find(input, program));
         }
         if let Some(&at) = seen.hand_on.installers.keys().find(|&&f| stored(input, &imports, f)) {
             return Some(Finding { at, why: "the address of a function that installs any handler is stored in data" });
@@ -204,11 +210,16 @@ impl Seen {
         matches!(number, Value::Param(_))
     }
 
-    /// An action that nobody wrote is one that was there before, if such are asked for at all.
-    fn unexplained(&self) -> Option<Finding> {
-        let explained = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
-        let found = self.restored.iter().find(|r| !explained(r.1)).map(|r| r.0);
-        self.lent.or(found).map(|at| Finding { at, why: NOT_FOLLOWED })
+    /// An action that nobody wrote is one that was there before, if such are asked for at all. `built`: finds those that are written to such memory.
+    fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
+        let saved = |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
+        let found = self.restored.iter().find(|r| !saved(r.1)).map(|r| r.0);
+        let written = || {
+            let built = if self.restored.is_empty() { Vec::new() } else { built() };
+            let may_be = |b: &&Built| self.restored.iter().any(|r| r.1.is_none() || b.action.is_none() || r.1 == b.action);
+            built.iter().find(may_be).map(|b| b.at)
+        };
+        self.lent.or(found).or_else(written).map(|at| Finding { at, why: NOT_FOLLOWED })
     }
 }
 
@@ -459,8 +470,8 @@ impl<'a> Search<'a> {
         if action.as_constant() == Some(0) {
             return Verdict::Harmless;
         }
-        let verdict = self.action(state, action, kernel, describes);
         let known = signal.low(4).as_constant();
+        let verdict = self.action(state, known, action, kernel, describes);
         match known.is_some_and(|s| !FAULTS.contains(&s)) {
             true if known == Some(SIGPROF) && self.is_static && self.is_histogram(state, action) => Verdict::Harmless,
             // (Where its frame may have been lent, for a register that still has its address, what the function writes is more than a guess.)
@@ -470,8 +481,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Judges an action, whatever the signal.
-    fn action(&self, state: &State, action: Value, kernel: bool, describes: bool) -> Verdict {
+    /// Judges an action as if it were one of a fault. `signal`: if it is known.
+    fn action(&self, state: &State, signal: Option<u64>, action: Value, kernel: bool, describes: bool) -> Verdict {
         let Some(at) = place(action) else {
             return if describes { Verdict::Harmful(NOT_FOLLOWED) } else { Verdict::Restored(None) };
         };
@@ -480,7 +491,7 @@ impl<'a> Search<'a> {
             Value::Bits { zero, one } => (zero & SA_SIGINFO != 0, one & SA_SIGINFO != 0),
             _ => (false, false),
         };
-        if clear {
+        if clear || state.is_saved(at) && !set {
             return Verdict::Harmless;
         }
         if !state.wrote(at) && !set {
@@ -492,7 +503,10 @@ impl<'a> Search<'a> {
         let Some(handler) = state.read(at, 8).as_constant() else { return Verdict::Harmful("a handler that is not known") };
         match self.program.function_at(handler).filter(|f| self.program.function(*f).range.start == handler) {
             _ if handler <= 1 => Verdict::Harmless,
-            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => Verdict::Harmless,
+            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => match signal.is_none_or(|s| SHOW_PLACE.contains(&s)) && self.uses(f.0 as usize, 1, Look::Origin, DEPTH) {
+                true => Verdict::Harmful(ASKS),
+                false => Verdict::Harmless,
+            },
             Some(_) => Verdict::Harmful(LOOKS),
             None => Verdict::Harmful("a handler that is not a known function"),
         }

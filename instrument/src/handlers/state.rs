@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
+/// Of [`Value::Derived`]: computed from an address in the frame, so that it may be any other one.
+pub const FRAME: u8 = 0x40;
+
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -22,7 +25,7 @@ pub enum Value {
     Frame(i64),
     /// The argument with this number, as it came in.
     Param(u8),
-    /// Computed from arguments (bit n: argument n), or one of several values of which one is an argument.
+    /// Computed from arguments (bit n: argument n; [`FRAME`]: an address in the frame), or one of several values of which one is an argument.
     Derived(u8),
 }
 
@@ -46,12 +49,13 @@ impl Value {
         }
     }
 
-    /// Arguments that it may stem from, as a bit set.
+    /// Arguments (and [`FRAME`]) that it may stem from, as a bit set.
     pub fn taint(self) -> u8 {
         match self {
             Value::Param(n) => 1 << n,
             Value::Derived(set) => set,
-            _ => 0,
+            Value::Frame(_) => FRAME,
+            Value::Bits { .. } => 0,
         }
     }
 
@@ -78,7 +82,7 @@ impl Value {
         match self {
             Value::Bits { zero, one } => Value::Bits { zero: zero | !mask, one: one & mask },
             // Part of an address is a number of which nothing is known.
-            other if other.taint() == 0 => Value::Bits { zero: !mask, one: 0 },
+            Value::Frame(_) => Value::Bits { zero: !mask, one: 0 },
             other => Value::Derived(other.taint()),
         }
     }
@@ -152,10 +156,13 @@ pub struct State {
     pub escaped: bool,
     /// Addresses in the frame that callees of which nothing is known were given.
     lent: BTreeSet<i64>,
+    /// Actions that were in force before and have their handlers still.
+    saved: BTreeSet<i64>,
 }
 
-/// Size of glibc's `struct sigaction`, bytes.
-pub const ACTION_BYTES: i64 = 152;
+/// Size of glibc's `struct sigaction`, and of the handler at its start, bytes.
+const ACTION_BYTES: i64 = 152;
+const HANDLER_BYTES: i64 = 8;
 
 impl State {
     /// At the function's entry; the arguments in `params` (bit n: argument n) are named.
@@ -170,7 +177,7 @@ impl State {
 
     /// Nothing known.
     pub fn unknown() -> State {
-        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, lent: BTreeSet::new() }
+        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, lent: BTreeSet::new(), saved: BTreeSet::new() }
     }
 
     /// Takes in another way to get here; returns whether that changed anything.
@@ -182,6 +189,7 @@ impl State {
         self.zero_vectors &= other.zero_vectors;
         self.escaped |= other.escaped;
         self.lent.extend(&other.lent);
+        self.saved.retain(|at| other.saved.contains(at));
         for (at, (zero, one)) in &mut self.bytes {
             let (z, o) = other.bytes.get(at).copied().unwrap_or((0, 0));
             (*zero, *one) = (*zero & z, *one & o);
@@ -307,10 +315,23 @@ impl State {
         gone.iter().for_each(|k| {
             self.words.remove(k);
         });
+        self.saved.retain(|&action| action + HANDLER_BYTES <= at || end <= action);
     }
 
-    /// An action in the frame is now the one that was in force before.
+    /// An action is now the one that was in force before.
     pub fn save(&mut self, at: i64) {
+        self.forget(at, ACTION_BYTES);
+        self.saved.insert(at);
+        self.save_perhaps(at);
+    }
+
+    /// Whether an action has the handler that one had which was in force before, and so its flags but for what this function wrote to them.
+    pub fn is_saved(&self, at: i64) -> bool {
+        self.saved.contains(&at)
+    }
+
+    /// An action in the frame is now the one that was in force before, but that its handler is that one is not certain.
+    pub fn save_perhaps(&mut self, at: i64) {
         self.lent.retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
     }
 
@@ -324,10 +345,36 @@ impl State {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
-    /// Whether an object at an address in the frame may hold one of these arguments, or what was computed from them. (Nothing tells where objects end; few are larger.)
-    pub fn holds_argument(&self, at: i64, arguments: u8) -> bool {
-        const BYTES: i64 = 64;
-        self.words.range(at..at + BYTES).any(|(_, v)| v.taint() & arguments != 0)
+    /// Whether who gets this value finds one of these arguments in the frame, or what was computed from them. Nothing tells where objects end, but that they
+    /// do not begin behind an address that leads to them.
+    pub fn leads_to(&self, value: Value, arguments: u8) -> bool {
+        let Value::Frame(mut from) = value else { return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0 };
+        // What lies there may lead on.
+        loop {
+            let mut seen = self.words.range(from..STATIC / 2).map(|(_, v)| *v);
+            if seen.clone().any(|v| v.taint() & arguments != 0) {
+                return true;
+            }
+            let next = seen.clone().filter_map(|v| if let Value::Frame(at) = v { Some(at) } else { None }).min();
+            if seen.any(|v| matches!(v, Value::Derived(t) if t & FRAME != 0)) {
+                return self.frame_taint() & arguments != 0;
+            }
+            match next {
+                Some(at) if at < from => from = at,
+                _ => return false,
+            }
+        }
+    }
+
+    /// What the frame's words stem from, all together.
+    pub fn frame_taint(&self) -> u8 {
+        self.words.range(..STATIC / 2).fold(0, |t, (_, v)| t | v.taint())
+    }
+
+    /// Whether arguments on the stack of a call that is about to happen may hold one of these arguments: all up to it is written.
+    pub fn passes_on_stack(&self, arguments: u8) -> bool {
+        let Value::Frame(top) = self.regs[usize::from(RSP.0)] else { return self.frame_taint() & arguments != 0 };
+        (top..0).step_by(8).take_while(|&at| self.wrote(at)).any(|at| self.read(at, 8).taint() & arguments != 0)
     }
 
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
@@ -344,6 +391,7 @@ impl State {
     /// they are gone.
     pub fn forget_all(&mut self, keep: bool) {
         self.bytes.clear();
+        self.saved.clear();
         self.words.retain(|_, v| keep && v.taint() != 0);
         self.words.values_mut().for_each(|v| *v = Value::Derived(v.taint()));
     }

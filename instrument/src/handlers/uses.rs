@@ -1,16 +1,19 @@
 //! What functions may do with an argument: whether handlers look at the context that they are given, themselves or in what they call.
 
 use super::follow::{self, Follow};
-use super::state::{ARGUMENTS, State, Value, place};
+use super::state::{ARGUMENTS, FRAME, State, Value, place};
 use super::Search;
 use crate::cfg::Graph;
 use crate::disasm::direct_target;
 use crate::ir::{FunctionId, Gpr};
 use crate::regs::gpr;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use std::ops::Range;
 
-/// Offset of the instruction pointer in `ucontext_t`.
-const REG_RIP: u64 = 168;
+/// The instruction pointer in `ucontext_t`.
+const REG_RIP: Range<u64> = 168..176;
+/// `si_addr` in `siginfo_t`.
+const SI_ADDR: Range<u64> = 16..24;
 /// All arguments that come in registers.
 pub const ALL: u8 = 0x3f;
 /// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
@@ -20,7 +23,12 @@ const ARITIES: [(&str, u8); 34] = [
     ("sem_post", 1), ("alarm", 1), ("perror", 1), ("free", 1), ("malloc", 1), ("unlink", 1), ("close", 1), ("pthread_exit", 1), ("strsignal", 1),
     ("signal", 2), ("kill", 2), ("siglongjmp", 2), ("longjmp", 2), ("__longjmp_chk", 2), ("fputs", 2), ("psiginfo", 2),
 ];
-/// The same of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
+/// Functions that write numbers and texts: what else they are given they do not look at.
+const PRINTERS: [&str; 18] = [
+    "printf", "fprintf", "dprintf", "sprintf", "snprintf", "syslog", "err", "errx", "warn", "warnx", "__printf_chk", "__fprintf_chk", "__dprintf_chk", "__sprintf_chk", "__snprintf_chk", "__syslog_chk",
+    "__assert_fail", "puts",
+];
+/// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
 const SYSTEM_ARITIES: [(u64, usize); 11] = [(34, 0), (39, 0), (57, 0), (102, 0), (110, 0), (186, 0), (3, 1), (60, 1), (231, 1), (62, 2), (200, 2)];
 
 /// A function of which it is asked what it does with an argument.
@@ -77,7 +85,9 @@ pub enum Look {
     Anything,
     /// With the context: read or set where the signal found the program.
     Place,
-    /// The same with the address of some part of it, which may be that one.
+    /// With the facts about a signal: read what they say of where it found the program.
+    Origin,
+    /// The same with the address of some part of either, which may be that one.
     Part,
 }
 
@@ -124,6 +134,18 @@ impl Search<'_> {
         *self.returned.borrow_mut().entry(function).or_insert(found.unwrap_or(ALL))
     }
 
+    /// Whether a function has arguments on the stack.
+    fn takes_stack(&self, function: usize) -> bool {
+        let Some(graph) = self.graph(function) else { return true };
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let Some(states) = (Follow { callee: &callee, actions: &|_| (None, 0), handed_back: &|_| ALL, uses: true }).solve(&graph, 0) else { return true };
+        let above = |value: Value| match value {
+            Value::Frame(at) => at >= 8,
+            other => other.taint() & FRAME != 0,
+        };
+        graph.insns.iter().zip(&states).any(|(insn, state)| state.as_ref().is_some_and(|s| (0..insn.inst.op_count()).any(|o| insn.inst.op_kind(o) == OpKind::Memory) && above(s.address(&insn.inst))))
+    }
+
     fn find_use(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let Some(graph) = self.graph(function) else { return true };
         let callee = |inst: &Instruction| self.imports.callee(inst);
@@ -146,9 +168,10 @@ impl Search<'_> {
         for op in 0..inst.op_count() {
             let through = match inst.op_kind(op) {
                 OpKind::Memory if asked.look == Look::Anything && is_harmless_read(inst, state) => false,
-                OpKind::Memory if asked.look == Look::Place && is_elsewhere(inst, state) => false,
+                OpKind::Memory if asked.look == Look::Place && is_elsewhere(inst, state, REG_RIP) => false,
+                OpKind::Memory if asked.look == Look::Origin && is_elsewhere(inst, state, SI_ADDR) => false,
                 OpKind::Memory => taint(inst.memory_base()) || taint(inst.memory_index()),
-                OpKind::MemorySegRSI | OpKind::MemorySegESI => asked.is_in(state.regs[6]),
+                OpKind::MemorySegRSI | OpKind::MemorySegESI => asked.is_in(state.regs[6]) || state.leads_to(state.regs[6], asked.bit()),
                 OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => asked.is_in(state.regs[7]),
                 _ => false,
             };
@@ -164,9 +187,13 @@ impl Search<'_> {
         let outside = direct_target(inst).is_none_or(|t| !self.program.functions[asked.function].range.contains(&t));
         match inst.flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => return self.call_gives_away(inst, state, asked),
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if outside => return self.call_gives_away(inst, state, asked),
-            FlowControl::ConditionalBranch if outside => return self.call_gives_away(inst, state, asked),
+            FlowControl::IndirectBranch => return self.call_gives_away(inst, state, asked),
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch if outside => return leaves_with(state, asked) || self.call_gives_away(inst, state, asked),
             _ => {}
+        }
+        // (Vectors are not followed.)
+        if inst.op0_kind() == OpKind::Register && !inst.op0_register().is_gpr() && (1..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) && self.reads(inst, state, asked) {
+            return true;
         }
         // (Half of an address leads nowhere.)
         let whole = |r: Register| asked.look == Look::Anything || r.size() >= 8;
@@ -177,25 +204,42 @@ impl Search<'_> {
             OpKind::Register => inst.op0_register().is_gpr(),
             _ => true,
         };
-        given && !kept
+        let shown = || inst.op0_kind() == OpKind::Memory && inst.op_count() > 1 && inst.op1_kind() == OpKind::Register && inst.op1_register().size() >= 8 && state.leads_to(state.register(inst.op1_register()), asked.bit());
+        !kept && (given || shown())
+    }
+
+    /// Whether a memory operand holds what is asked for, in the frame.
+    fn reads(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+        let size = inst.memory_size().size().max(1) as i64;
+        match place(state.address(inst)) {
+            Some(at) => (at..at + size).step_by(8).any(|at| asked.is_in(state.read(at, 8))),
+            None => state.leads_to(state.address(inst), asked.bit()),
+        }
     }
 
     fn call_gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
-        let inside = |n: usize| matches!(argument(n), Value::Frame(at) if state.holds_argument(at, asked.bit()));
+        let inside = |n: usize| state.leads_to(argument(n), asked.bit());
         let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
         // Who is called with fewer arguments finds what the handler was given in a register that nobody has set. With all that come before it, it counts as given.
         let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
         let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
         if let Some(name) = self.imports.callee(inst) {
-            let arity = ARITIES.iter().find(|a| a.0 == name).map_or(6, |a| usize::from(a.1));
-            return all.any(|n| n < arity && !left_over(n)) || !follow::only_writes(name) && (0..arity).any(inside);
+            if PRINTERS.contains(&name) {
+                return false;
+            }
+            let arity = ARITIES.iter().find(|a| a.0 == name).map(|a| usize::from(a.1));
+            let known = arity.is_some() || follow::only_writes(name);
+            return all.any(|n| n < arity.unwrap_or(6)) || !follow::only_writes(name) && (0..arity.unwrap_or(6)).any(inside) || !known && state.passes_on_stack(asked.bit());
         }
         // (What an object in the frame leads to is not followed. A function with any number of arguments keeps them all in such a one.)
         if !asked.is_variadic && (0..6).any(inside) {
             return true;
         }
-        let Some(callee) = self.callee(inst) else { return all.any(|n| !left_over(n)) };
+        let Some(callee) = self.callee(inst) else { return all.next().is_some() || state.passes_on_stack(asked.bit()) };
+        if state.passes_on_stack(asked.bit()) && self.takes_stack(callee.0 as usize) {
+            return true;
+        }
         all.any(|n| {
             // What leads to some part of the context may be the address of that word.
             let look = if matches!(argument(n), Value::Param(_)) || asked.look == Look::Anything { asked.look } else { Look::Part };
@@ -204,11 +248,19 @@ impl Search<'_> {
     }
 }
 
-/// Reads or writes a part of the context that is not where the signal found the program.
-fn is_elsewhere(inst: &Instruction, state: &State) -> bool {
+/// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out of the middle of a function, where code that
+/// rarely runs was put away, any register and the frame may have it.
+fn leaves_with(state: &State, asked: &Asked) -> bool {
+    let is_end = state.regs[4] == Value::Frame(0);
+    let hidden = (0..16u8).filter(|r| !is_end || !ARGUMENTS.contains(r)).any(|r| asked.is_in(state.regs[usize::from(r)]));
+    hidden || !is_end && state.frame_taint() & asked.bit() != 0
+}
+
+/// Reads or writes another part than this of what the handler was given.
+fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
     let plain = matches!(state.register(inst.memory_base()), Value::Param(_)) && inst.memory_index() == Register::None;
     let (start, size) = (inst.memory_displacement64(), inst.memory_size().size() as u64);
-    plain && size > 0 && (start >= REG_RIP + 8 || start.checked_add(size).is_some_and(|end| end <= REG_RIP))
+    plain && size > 0 && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
 }
 
 /// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction
