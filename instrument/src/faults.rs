@@ -12,7 +12,7 @@
 //! - Registers are those of the original: no probe changes any. What is dead on all ways that the code shows may be read on the one that a handler takes: a
 //!   default in a register that the failing load would overwrite, what code reads that only a table leads to.
 //! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
-//!   the stack ends or nothing is: under entry jumps they stay, and handlers see the clone's place there.
+//!   the stack ends or nothing is, loads at fixed addresses of the file's own memory ([`Own`]) not at all: under entry jumps they stay, and handlers see the clone's place there.
 //!
 //! So does it behind handlers of other signals, until the next entry jump; what it loads meanwhile is not recorded. Such a signal may come anywhere: also at what was put in, which must not be shown
 //! as an instruction that has run. What stands between the parts of an instruction is hidden: the handler sees the clone, and returns to it.
@@ -22,7 +22,7 @@
 
 use crate::elf::Elf;
 use crate::emit::Emitted;
-use crate::risk::covers_risk;
+use crate::risk::{Own, covers_risk};
 use crate::room::JUMP;
 use crate::unwind::Cie;
 use iced_x86::{Decoder, DecoderOptions};
@@ -145,15 +145,15 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
 }
 
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
-pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>]) {
+pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own) {
     for clone in clones {
-        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !bytes_cover_risk(bytes, at)));
+        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !bytes_cover_risk(bytes, at, own)));
     }
 }
 
-fn bytes_cover_risk(bytes: &[u8], at: u64) -> bool {
+fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
-    covers_risk(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at)
+    covers_risk(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at, own)
 }
 
 /// Maps clones to the original, for the code: groups, then the steps of all.
@@ -403,7 +403,7 @@ mod tests {
         }
         let patches = |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
         let before = patches(&clones);
-        uncover(&elf, &mut clones);
+        uncover(&elf, &mut clones, &Own::default());
         assert!((before / 2..before).contains(&patches(&clones)), "{before} entry jumps became {}", patches(&clones));
         // The first one is not where the segment begins.
         let mut next = 0x1000_0001u64;
@@ -431,7 +431,7 @@ mod tests {
                     let code = &clone.code[(step.clone - addresses[function]) as usize..][..usize::from(step.clone_len)];
                     for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter() {
                         let there = way(inst.ip());
-                        let skipped = |from: u64| Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE).iter().take_while(|i| i.ip() < step.orig).all(|i| !may_fail(&i));
+                        let skipped = |from: u64| Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE).iter().take_while(|i| i.ip() < step.orig).all(|i| !may_fail(&i, &Own::default()));
                         let good = |from: u64| from == step.orig || inst.ip() == step.clone && from < step.orig && step.orig - from < 32 && skipped(from);
                         assert_eq!(there.is_some_and(good), !covered(step.orig), "{step:x?} {:x} {there:x?}", inst.ip());
                     }

@@ -7,6 +7,7 @@
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
 use crate::analyze::Course;
+use crate::risk::Own;
 use crate::ir::{FunctionId, UnwindRange};
 use std::fmt;
 use std::ops::Range;
@@ -75,6 +76,8 @@ pub struct Input<'a> {
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).
     pub shows_faults: bool,
+    /// With [`Input::shows_faults`]: memory in which an access does not fail.
+    pub own: Own,
 }
 
 impl Input<'_> {

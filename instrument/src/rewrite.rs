@@ -14,6 +14,7 @@ use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{Parts, lay_out};
 use crate::report::Report;
 use crate::unwind::Tables;
+use crate::risk::Own;
 use crate::handlers::{Finding, Wrapped};
 use crate::{faults, freestanding, handlers, lines, names};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
@@ -95,6 +96,7 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
         pie: elf.is_pie(),
         hook_calls: false,
         shows_faults: false,
+        own: Own::default(),
         entry: elf.entry,
         exec_ranges,
         no_return: Default::default(),
@@ -161,6 +163,9 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     }
     let inspected = handlers::inspected_faults(&elf, &input, &program);
     input.shows_faults = inspected.is_some();
+    if input.shows_faults {
+        input.own = handlers::own(&elf, &input, &program);
+    }
     let wrapped = match inspected {
         Some(finding) if options.flavour == FLAVOUR_PT => Some(shown_by(&elf, &input, &program, &finding)?),
         _ => None,
@@ -177,7 +182,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
             )));
         }
     }
-    let shows_faults = input.shows_faults;
+    let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let readable: Vec<String> = program.functions.par_iter().map(|f| names::readable(&f.name)).collect();
     let mut entries = Vec::with_capacity(outcomes.len());
@@ -202,7 +207,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
     if shows_faults {
-        faults::uncover(&elf, &mut clones);
+        faults::uncover(&elf, &mut clones, &own);
         report.shows_faults = true;
     }
     // (An `endbr64` stays in front.)

@@ -2,13 +2,40 @@
 
 use crate::disasm::ends_flow;
 use crate::room::JUMP;
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use std::ops::Range;
+
+/// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// What can be read.
+    pub readable: Vec<Range<u64>>,
+    /// What can be written as well.
+    pub writable: Vec<Range<u64>>,
+}
+
+impl Own {
+    /// Whether an instruction's operand in memory is there for certain.
+    fn has(&self, inst: &Instruction) -> bool {
+        let at = match (inst.memory_base(), inst.memory_index()) {
+            _ if inst.segment_prefix() != Register::None => return false,
+            (Register::RIP, _) => inst.ip_rel_memory_address(),
+            (Register::None, Register::None) => inst.memory_displacement64(),
+            _ => return false,
+        };
+        let only_read = inst.op0_kind() != OpKind::Memory || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Call | Mnemonic::Jmp);
+        let ranges = if only_read { &self.readable } else { &self.writable };
+        let end = at.saturating_add(inst.memory_size().size().max(1) as u64);
+        ranges.iter().any(|r| r.start <= at && end <= r.end)
+    }
+}
 
 /// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump to where nothing is.
-pub fn may_fail(inst: &Instruction) -> bool {
+pub fn may_fail(inst: &Instruction, own: &Own) -> bool {
     use Mnemonic::*;
     let harmless = |o: u32| match inst.op_kind(o) {
         OpKind::Register => inst.op_register(o).is_gpr(),
+        OpKind::Memory => own.has(inst),
         kind => is_branch(kind) || inst.try_immediate(o).is_ok(),
     };
     match inst.mnemonic() {
@@ -39,10 +66,10 @@ fn is_branch(kind: OpKind) -> bool {
 
 /// Whether an entry jump at `at`, where `insns` begin, would cover an instruction that can fail: a handler may look at its bytes, and who goes on behind it
 /// may do so inside of the jump.
-pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64) -> bool {
+pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &Own) -> bool {
     let mut ended = false;
     // (Behind the end of flow is filler.)
-    insns.into_iter().take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst))).any(|inst| may_fail(&inst))
+    insns.into_iter().take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst))).any(|inst| may_fail(&inst, own))
 }
 
 #[cfg(test)]
@@ -55,7 +82,7 @@ mod tests {
     }
 
     fn covers(bytes: &[u8]) -> bool {
-        covers_risk(Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).iter(), 0x1000)
+        covers_risk(Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).iter(), 0x1000, &Own::default())
     }
 
     #[test]
@@ -86,8 +113,25 @@ mod tests {
             &[0x66, 0x0f, 0xef, 0xc0],       // pxor xmm0, xmm0
             &[0xf3, 0x0f, 0x1e, 0xfa],       // endbr64
         ];
-        assert!(any.iter().all(|b| may_fail(&decode(b))), "{:?}", any.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
-        assert!(!none.iter().any(|b| may_fail(&decode(b))), "{:?}", none.iter().map(|b| may_fail(&decode(b))).collect::<Vec<_>>());
+        assert!(any.iter().all(|b| may_fail(&decode(b), &Own::default())), "{:?}", any.iter().map(|b| may_fail(&decode(b), &Own::default())).collect::<Vec<_>>());
+        assert!(!none.iter().any(|b| may_fail(&decode(b), &Own::default())), "{:?}", none.iter().map(|b| may_fail(&decode(b), &Own::default())).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_files_own_memory_is_there() {
+        let own = Own { readable: vec![0x1000..0x2000, 0x3000..0x3010], writable: vec![0x3008..0x3010] };
+        let fails = |bytes: &[u8]| may_fail(&decode(bytes), &own);
+        // mov eax, [rip + distance]
+        assert!(!fails(&[0x8b, 0x05, 0, 0, 0, 0]));
+        assert!(!fails(&[0x8b, 0x05, 6, 0x20, 0, 0]), "the last four bytes");
+        assert!(fails(&[0x8b, 0x05, 7, 0x20, 0, 0]), "one is not there");
+        assert!(fails(&[0x64, 0x8b, 0x04, 0x25, 0, 0x10, 0, 0]), "by fs");
+        // mov [rip + distance], eax
+        assert!(!fails(&[0x89, 0x05, 2, 0x20, 0, 0]) && fails(&[0x89, 0x05, 0xfa, 0x1f, 0, 0]), "only the end can be written");
+        // cmp [rip + distance], eax; add the same
+        assert!(!fails(&[0x39, 0x05, 0xfa, 0x1f, 0, 0]) && fails(&[0x01, 0x05, 0xfa, 0x1f, 0, 0]));
+        // idiv dword [rip]
+        assert!(fails(&[0xf7, 0x3d, 0, 0, 0, 0]));
     }
 
     #[test]

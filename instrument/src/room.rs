@@ -9,7 +9,7 @@ use crate::doubt::overlaps;
 use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::{Block, BlockId, Insn, InsnId};
 use crate::loops::{Loops, NO_LOOP};
-use crate::risk::covers_risk;
+use crate::risk::{Own, covers_risk};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use std::ops::Range;
 
@@ -135,13 +135,13 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `sure`: by block, see [`crate::doubt::sure`]. `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
-pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: bool) -> Vec<u64> {
+/// `sure`: by block, see [`crate::doubt::sure`]. `careful`: nothing that can fail may be covered ([`covers_risk`]), with the memory in which nothing does. `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: Option<&Own>, anywhere: bool) -> Vec<u64> {
     let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
         let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
-        whole && fits(code, InsnId(first), true) && !(careful && covers_risk(insns.iter().map(|i| i.inst), insns[0].ip))
+        whole && fits(code, InsnId(first), true) && !careful.is_some_and(|own| covers_risk(insns.iter().map(|i| i.inst), insns[0].ip, own))
     };
     if good(start) {
         return Vec::new();

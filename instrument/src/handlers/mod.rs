@@ -24,10 +24,12 @@
 mod built;
 mod follow;
 pub(crate) mod imports;
+mod memory;
 mod state;
 mod uses;
 mod wrapped;
 
+pub use memory::own;
 pub use wrapped::{THROUGH, Wrapped};
 
 use built::Built;
