@@ -112,7 +112,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
-    let blind_start = info.computed || jumps.compute_from(&graph, info.range.start, &mut factory);
+    let blind_start = info.computed || doubt::computes_from(&graph, info.range.start, &mut factory);
     let unsure = graph.blocks.iter().zip(&sure).filter(|(_, sure)| !**sure);
     data.extend(unsure.map(|(b, _)| graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()));
     merge(&mut data);

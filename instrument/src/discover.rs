@@ -3,7 +3,7 @@
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
 use crate::disasm::{Body, Places, decode, direct_target, ends_flow, jump_target};
-use crate::doubt::is_odd;
+use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
@@ -45,12 +45,12 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
     }
-    for &target in scans.iter().filter(|s| s.jumps).flat_map(|s| s.taken.iter().filter(|t| !s.range.contains(t))) {
+    for (s, used) in scans.iter().chain(&stray).flat_map(|s| s.others.iter().map(move |used| (s, used))) {
         // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(target).is_some() { target } else { target.saturating_sub(1) };
-        if let Some(id) = inside(&program, at) {
-            program.functions[id.0 as usize].computed = true;
-        }
+        let at = if program.function_at(used.at).is_some() { used.at } else { used.at.saturating_sub(1) };
+        let Some(id) = program.function_at(at) else { continue };
+        let f = &mut program.functions[id.0 as usize];
+        f.computed |= used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.ways) {
         if let Some(id) = inside(&program, target) {
@@ -321,6 +321,8 @@ struct Scan {
     /// Branches and calls by what control is not seen to reach: there may be data.
     doubtful: Vec<u64>,
     taken: Vec<u64>,
+    /// Those of other functions.
+    others: Vec<Used>,
     /// Of what is not understood: where a branch may lead, whatever byte it begins at.
     ways: Vec<u64>,
     /// It has an indirect jump whose targets are not known…
@@ -358,6 +360,10 @@ impl Scan {
             if at > 0xffff && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
                 self.refer(input, inst, at);
             }
+        }
+        let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
+        if let Some(used) = doubt::used(inst, is_other, || input.bytes_at(inst.next_ip()).unwrap_or(&[])) {
+            self.others.push(used);
         }
         if uses_gs(inst) {
             self.gs.get_or_insert(inst.ip());
