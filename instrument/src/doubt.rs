@@ -35,8 +35,10 @@ pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data
     let certain = lists.into_iter().flatten().copied().chain(pads.iter().map(|p| p.1));
     certain.chain([info.range.start]).for_each(|at| reach(graph, info, data, &mut sure, at));
     if !jumps.sources.is_empty() {
-        // A word in the data with an inner address is for a jump where there is one that may read it.
-        info.words.iter().for_each(|w| reach(graph, info, data, &mut sure, w.1));
+        // A word in the data with an inner address is for a jump where there is one that may read it, if nothing is seen to read where it points to.
+        let read = if info.words.is_empty() { Vec::new() } else { read_through(graph, factory) };
+        let for_jumps = info.words.iter().filter(|w| jumps.may_read(w.0) && !overlaps(&read, &(w.0..w.0 + 1)));
+        for_jumps.for_each(|w| reach(graph, info, data, &mut sure, w.1));
         for &at in &info.doubted {
             if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !graph.insns_of(b.0 as usize).iter().any(|i| is_odd(&i.inst))) && jumps.lead_to(graph, at, factory) {
                 reach(graph, info, data, &mut sure, at);
@@ -64,6 +66,38 @@ fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bo
         let begins = |b: usize| graph.insns[graph.blocks[b].insns.start as usize].ip;
         work.extend(graph.blocks[b].succs.iter().map(|s| s.0 as usize).filter(|&s| returns || begins(s) != last.next()));
     }
+}
+
+/// Tables in memory of addresses where the code reads: each up to the next address that it takes. Sorted, none overlap.
+fn read_through(graph: &Graph, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
+    let is_load = |i: &Insn| i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr64() && i.inst.op1_kind() == OpKind::Memory;
+    let mut tables: Vec<(u64, bool)> = Vec::new();
+    for (n, insn) in graph.insns.iter().enumerate() {
+        let fixed = Slot::of(&insn.inst).filter(|s| matches!(s.base, Register::RIP | Register::None)).map(|s| s.disp);
+        let Some(table) = taken(&insn.inst).map(|t| t.0).or(fixed) else { continue };
+        let mut loads = is_load(insn).then_some(n).into_iter().chain(loads_by(&graph.insns, n, factory).into_iter().filter(|&n| is_load(&graph.insns[n])));
+        tables.push((table, loads.any(|n| fate(&graph.insns[n + 1..], &graph.insns[n].inst, factory) == Fate::Read)));
+    }
+    tables.sort_unstable_by_key(|t| (t.0, !t.1));
+    tables.dedup_by_key(|t| t.0);
+    let ends = tables.iter().skip(1).map(|t| t.0).chain([u64::MAX]);
+    tables.iter().zip(ends).filter(|(t, _)| t.1).map(|(t, end)| t.0..end.min(t.0.saturating_add(MOST_BYTES))).collect()
+}
+
+/// Instructions that read by way of the address that instruction `n` takes.
+fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> Vec<usize> {
+    let mut found = Vec::new();
+    let Some(register) = gpr(insns[n].inst.op0_register()).filter(|_| taken(&insns[n].inst).is_some()) else { return found };
+    for (i, insn) in insns.iter().enumerate().skip(n + 1).take(LOOK) {
+        if [insn.inst.memory_base(), insn.inst.memory_index()].into_iter().any(|r| gpr(r) == Some(register)) {
+            found.push(i);
+        }
+        let goes_on = matches!(insn.flow, FlowControl::Next | FlowControl::ConditionalBranch);
+        if !goes_on || reg_use(registers(factory, &insn.inst)).clobber.contains(register) {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether no compiler writes such code into programs.
