@@ -65,9 +65,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     words(input, &mut program);
     let halves = scans.iter().any(|s| s.halves);
-    let mut jumping: Vec<u64> = scans.iter().filter(|s| s.jumps).map(|s| s.range.start).collect();
-    jumping.sort_unstable();
-    odd_words(input, &mut program, |f| halves || jumping.binary_search(&f.range.start).is_ok(), halves);
+    odd_words(input, &mut program, halves);
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
@@ -584,7 +582,9 @@ fn words(input: &Input, program: &mut Program) {
         }
     }
     for (at, target) in found {
-        if input.is_code(at) {
+        // In code it is no word of a table, perhaps.
+        if let Some(id) = inside(program, target).filter(|_| input.is_code(at)) {
+            program.functions[id.0 as usize].aimed.push(target);
             continue;
         }
         if input.is_object(target) {
@@ -603,28 +603,23 @@ fn words(input: &Input, program: &mut Program) {
     }
 }
 
-/// Data words of an executable at a fixed address that hold an address inside a function (one that `wants` to know), where compilers put none: at any byte and, if
-/// `halves` says that something jumps to such, of four bytes.
-fn odd_words(input: &Input, program: &mut Program, wants: impl Fn(&FunctionInfo) -> bool + Sync, halves: bool) {
+/// Words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte, in code as well, and, if `halves` says
+/// that something jumps to such, of four bytes.
+fn odd_words(input: &Input, program: &mut Program, halves: bool) {
     if input.pie {
         return;
     }
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    for segment in &input.segments {
-        let bytes = segment.bytes;
+    for bytes in input.segments.iter().map(|s| s.bytes) {
         let word = |i: usize| {
             let four = u64::from(u32::from_le_bytes(*bytes[i..].first_chunk::<4>()?));
             if four.wrapping_sub(low) >= high - low || !halves && bytes.get(i + 4..i + 8) != Some(&[0; 4]) {
                 return None;
             }
-            inside(program, four).filter(|&id| wants(program.function(id))).map(|id| (id, four))
+            inside(program, four).map(|id| (id, four))
         };
-        let mut found: Vec<(FunctionId, u64)> = Vec::new();
-        for part in without(&(segment.vaddr..segment.vaddr + bytes.len() as u64), &input.exec_ranges) {
-            let places = ((part.start - segment.vaddr) as usize..(part.end - segment.vaddr) as usize).into_par_iter();
-            found.par_extend(places.with_min_len(1 << 14).filter_map(word));
-        }
+        let found: Vec<(FunctionId, u64)> = (0..bytes.len()).into_par_iter().with_min_len(1 << 14).filter_map(word).collect();
         found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }
