@@ -147,6 +147,9 @@ pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: 
         return Vec::new();
     }
     let loops = Loops::find(graph);
+    // Where there may be data, they may lie behind a call that never returns.
+    let doubted = !code.data.is_empty() || !code.aimed.is_empty();
+    let may_end = |i: u32| doubted && is_call(code.insns[i as usize].flow);
     let mut found = Vec::new();
     let mut ways = vec![0];
     let mut next = 0;
@@ -156,10 +159,12 @@ pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: 
         let from = if b == 0 { start + 1 } else { block.insns.start };
         let is_loop = loops.of_block[b] != NO_LOOP;
         let is_data = |i: u32| overlaps(code.data, &(code.insns[i as usize].ip..code.insns[i as usize].end()));
+        let ends = |i: u32| is_data(i) || i > block.insns.start && may_end(i - 1);
         // Control does not come behind data: a call before them never returned.
-        match (from..block.insns.end).find(|&i| is_data(i) || !is_loop && good(i)) {
-            Some(i) if is_data(i) => {}
+        match (from..block.insns.end).find(|&i| ends(i) || !is_loop && good(i)) {
+            Some(i) if ends(i) => {}
             Some(i) => found.push(code.insns[i as usize].ip),
+            None if may_end(block.insns.end - 1) => {}
             None => {
                 for s in &block.succs {
                     let s = s.0 as usize;
