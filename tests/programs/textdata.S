@@ -297,7 +297,191 @@ mgz_steps:
     .cfi_endproc
     .size mgz_steps, . - mgz_steps
 
+    /* The same by calls, from the other's end and from its start; by returns and by way of other code, once into its own middle. */
+    .globl mgz_called_end
+    .type mgz_called_end, @function
+mgz_called_end:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea 27f(%rip), %rcx
+    shl $2, %rdi
+    sub %rdi, %rcx
+    push %rbx
+    .cfi_adjust_cfa_offset 8
+    call *%rcx
+    pop %rbx
+    .cfi_adjust_cfa_offset -8
+    ret
+    .cfi_endproc
+    .size mgz_called_end, . - mgz_called_end
+    .type mgz_steps_end, @function
+mgz_steps_end:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+27: ret
+    .cfi_endproc
+    .size mgz_steps_end, . - mgz_steps_end
+    .globl mgz_called_start
+    .type mgz_called_start, @function
+mgz_called_start:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea mgz_steps_start(%rip), %rcx
+    lea (%rcx,%rdi,4), %rcx
+    push %rbx
+    .cfi_adjust_cfa_offset 8
+    call *%rcx
+    pop %rbx
+    .cfi_adjust_cfa_offset -8
+    ret
+    .cfi_endproc
+    .size mgz_called_start, . - mgz_called_start
+    .type mgz_steps_start, @function
+mgz_steps_start:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_start, . - mgz_steps_start
+    .globl mgz_returned
+    .type mgz_returned, @function
+mgz_returned:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea 28f(%rip), %rcx
+    shl $2, %rdi
+    sub %rdi, %rcx
+    push %rcx
+    .cfi_adjust_cfa_offset 8
+    ret
+    .cfi_endproc
+    .size mgz_returned, . - mgz_returned
+    .type mgz_steps_returned, @function
+mgz_steps_returned:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+28: ret
+    .cfi_endproc
+    .size mgz_steps_returned, . - mgz_steps_returned
+    .type mgz_thunk, @function
+mgz_thunk:
+    .cfi_startproc
+    jmp *%rcx
+    .cfi_endproc
+    .size mgz_thunk, . - mgz_thunk
+    .globl mgz_by_way
+    .type mgz_by_way, @function
+mgz_by_way:
+    .cfi_startproc
+    xor %eax, %eax
+    add $3, %rax
+    dec %rdi
+    js 29f
+    lea mgz_by_way(%rip), %rcx
+    add $2, %rcx
+    jmp mgz_thunk
+29: ret
+    .cfi_endproc
+    .size mgz_by_way, . - mgz_by_way
+
+    /* Constants by way of pointers in the data, in a function with a jump to elsewhere. */
+    .globl mgz_passed
+    .type mgz_passed, @function
+mgz_passed:
+    .cfi_startproc
+    lea 30f(%rip), %rcx
+    lea mgz_zero(%rip), %rdx
+    test $2, %edi
+    jz 31f
+    lea mgz_plus(%rip), %rdx
+31: and $1, %edi
+    mov (%rcx,%rdi,8), %rax
+    mov (%rax), %rdi
+    jmp *%rdx
+32: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0xc3
+33: .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_passed, . - mgz_passed
+    .type mgz_plus, @function
+mgz_plus:
+    .cfi_startproc
+    lea 5(%rdi), %rax
+    ret
+    .cfi_endproc
+    .size mgz_plus, . - mgz_plus
+
+    /* A table behind a system call that never returns, read by an address in its middle. */
+    .globl mgz_leave
+    .type mgz_leave, @function
+mgz_leave:
+    .cfi_startproc
+    xor %edi, %edi
+    syscall
+    .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0x99
+    .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+34: .quad 11, 13
+    .cfi_endproc
+    .size mgz_leave, . - mgz_leave
+    .globl mgz_middle
+    .type mgz_middle, @function
+mgz_middle:
+    .cfi_startproc
+    and $3, %edi
+    lea 34b(%rip), %rcx
+    mov -16(%rcx,%rdi,8), %rax
+    ret
+    .cfi_endproc
+    .size mgz_middle, . - mgz_middle
+
+    /* A table of addresses in the text, of places in another function. */
+    .globl mgz_worded
+    .type mgz_worded, @function
+mgz_worded:
+    .cfi_startproc
+    and $3, %edi
+    xor %eax, %eax
+#ifndef __PIC__
+    mov $35f, %esi
+    push %rdi
+    .cfi_adjust_cfa_offset 8
+    call 36f
+    pop %rdi
+    .cfi_adjust_cfa_offset -8
+    lea (%rsi,%rdi,8), %rdx
+    mov (%rdx), %rdx
+    jmp *%rdx
+    .balign 8
+35: .quad 36f, 37f, 38f, 39f
+#else
+    lea 8(%rdi), %rax
+    ret
+#endif
+    .cfi_endproc
+    .size mgz_worded, . - mgz_worded
+    .type mgz_words_end, @function
+mgz_words_end:
+    .cfi_startproc
+    xor %eax, %eax
+    ret
+36: inc %eax
+37: inc %eax
+38: inc %eax
+39: inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_words_end, . - mgz_words_end
+
     .section .data.rel.ro, "aw"
     .balign 8
 21: .quad 19b, 20b
+30: .quad 32b, 33b
     .section .note.GNU-stack,"",@progbits
