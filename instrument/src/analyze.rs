@@ -47,6 +47,10 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
+    let relocated = input.relocated_in(&info.range);
+    if !relocated.is_empty() && insns.iter().any(|i| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8)) {
+        return Err(LeftReason::Unsupported("the loader changes its instructions (text relocations)"));
+    }
     let mut factory = InstructionInfoFactory::new();
     let again = info.course.as_ref().and_then(|c| recover_again(c, &insns, &info.range, &entries, &info.words, &mut factory));
     let (mut graph, mut found) = again.unwrap_or_else(|| {
@@ -377,6 +381,26 @@ mod tests {
             }
         }
         assert!(recover_again(&course, &insns[1..], &range, &bare, &[], &mut factory).is_none(), "other instructions");
+    }
+
+    #[test]
+    fn instructions_that_the_loader_changes_stay() {
+        // mov rax, imm64; ret; two bytes of nothing
+        let code = [0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3, 0xcc, 0xcc];
+        let range = 0x1000..0x1000 + code.len() as u64;
+        for (at, stays) in [(0x0ff8, false), (0x0ff9, true), (0x1002, true), (0x100a, true), (0x100d, false)] {
+            let input = Input {
+                segments: vec![SegmentBytes { vaddr: 0x1000, bytes: &code, writable: false, executable: true }],
+                exec_ranges: vec![range.clone()],
+                symbols: vec![crate::functions::FuncSymbol { name: "f".into(), addr: 0x1000, size: 13 }],
+                relocated: vec![0x900, at, 0x2000],
+                pie: true,
+                ..Input::default()
+            };
+            let options = Options::new(FLAVOUR_PT);
+            let program = crate::discover::discover(&input, &options);
+            assert_eq!(analyze(&input, &program, FunctionId(0), &options).is_err(), stays, "{at:#x}");
+        }
     }
 
     #[test]

@@ -94,6 +94,13 @@ impl Input<'_> {
         bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
+    /// Those of [`Input::relocated`] that reach into `range`.
+    pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
+        let from = self.relocated.partition_point(|&at| at.saturating_add(8) <= range.start);
+        let count = self.relocated[from..].partition_point(|&at| at < range.end);
+        &self.relocated[from..from + count]
+    }
+
     /// Whether `addr` is in one of [`Input::exec_ranges`].
     pub fn is_code(&self, addr: u64) -> bool {
         self.exec_ranges.iter().any(|r| r.contains(&addr))
