@@ -360,8 +360,9 @@ impl Scan {
             }
         }
         let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
-        if let Some(used) = doubt::used(inst, is_other, || input.bytes_at(inst.next_ip()).unwrap_or(&[])) {
-            self.others.push(used);
+        let taken = doubt::taken(inst).or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
+        if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
+            self.others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
         }
         if uses_gs(inst) {
             self.gs.get_or_insert(inst.ip());

@@ -255,20 +255,30 @@ pub struct Used {
     pub read: bool,
 }
 
-/// What becomes of the address that an instruction takes, if it `counts`. `behind`: the bytes of the code that follows.
-pub fn used<'b>(inst: &Instruction, counts: impl Fn(u64) -> bool, behind: impl Fn() -> &'b [u8]) -> Option<Used> {
-    let (at, whole) = taken(inst).filter(|t| counts(t.0))?;
+/// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it). `behind`: the bytes of the code that follows.
+pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     if !whole {
-        return Some(Used { at, changed: true, read: false });
+        return Used { at, changed: true, read: false };
     }
-    let mut decoder = Decoder::with_ip(64, behind(), inst.next_ip(), DecoderOptions::NONE);
-    let insns: Vec<Insn> = decoder.iter().take_while(|i| !i.is_invalid()).take(LOOK).map(make).collect();
+    let decoder = Decoder::with_ip(64, behind, inst.next_ip(), DecoderOptions::NONE);
+    let insns: Vec<Insn> = decoder.into_iter().take_while(|i| !i.is_invalid()).take(LOOK).map(make).collect();
     let fate = fate(&insns, inst, &mut InstructionInfoFactory::new());
-    Some(Used { at, changed: fate == Fate::Changed, read: fate == Fate::Read })
+    Used { at, changed: fate == Fate::Changed, read: fate == Fate::Read }
+}
+
+/// The word at a fixed address that an instruction takes from memory, and whether it is that and no sum with it.
+pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
+    let is_whole = match inst.mnemonic() {
+        Mnemonic::Mov => true,
+        Mnemonic::Add => false,
+        _ => return None,
+    };
+    let slot = Slot::of(inst).filter(|s| matches!(s.base, Register::RIP | Register::None) && !s.indexed)?;
+    inst.op0_register().is_gpr64().then_some((slot.disp, is_whole))
 }
 
 /// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
-fn taken(inst: &Instruction) -> Option<(u64, bool)> {
+pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if inst.mnemonic() == Mnemonic::Lea {
         let fixed = matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
         return fixed.then(|| (inst.memory_displacement64(), inst.memory_index() == Register::None));
