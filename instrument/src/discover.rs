@@ -8,7 +8,7 @@ use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
-use crate::room::is_call;
+use crate::room::{JUMP, is_call};
 use crate::tables::is_indirect_jump;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
@@ -57,7 +57,10 @@ pub fn discover(input: &Input, options: &Options) -> Program {
             program.functions[id.0 as usize].aimed.push(target);
         }
     }
-    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).map(|&t| (t, Way::Doubted));
+    // Functions that only calls lead to lie in what else is not understood.
+    let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
+    let inner: Vec<u64> = stray.iter().flat_map(|s| &s.inner).filter(across).map(|b| b.1).collect();
+    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).chain(&inner).map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
         if let Some(id) = inside(&program, target) {
             enter(&mut program, id, target, way);
@@ -323,6 +326,8 @@ struct Scan {
     others: Vec<Used>,
     /// Of what is not understood: where a branch may lead, whatever byte it begins at.
     ways: Vec<u64>,
+    /// Of that: branches inside of it, from where and where to.
+    inner: Vec<(u64, u64)>,
     /// It has an indirect jump whose targets are not known…
     jumps: bool,
     /// …or one to an address of four bytes in memory.
@@ -422,6 +427,7 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
         Ok(body) => {
             let reached = reached(&body.insns, &f.range, &entries);
             body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
+            scan.ways = holes(&body.insns, &f.range).flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
             if body.insns.iter().any(is_indirect_jump) {
                 scan.halves = jumps_by_halves(&body.insns);
                 outside_tables(input, f, body, &mut scan);
@@ -510,15 +516,36 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
             }
         } else {
             scan.note(input, range, &inst, true);
+            scan.inner.extend(direct_target(&inst).filter(|t| range.contains(t)).map(|t| (inst.ip(), t)));
         }
     }
-    if range.end - range.start <= MOST_BYTES && !bytes.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc)) {
-        let at = |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
-        scan.ways = (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| direct_target(&i)).filter(|t| !range.contains(t)).collect();
+    if range.end - range.start <= MOST_BYTES {
+        for (inst, t) in branches_anywhere(input, range.clone()) {
+            if !range.contains(&t) {
+                scan.ways.push(t);
+            } else if inst.len() as u64 >= JUMP {
+                // (Short ones are in any data.)
+                scan.inner.push((inst.ip(), t));
+            }
+        }
     }
     scan.left = None;
     scan.gs = None;
     scan
+}
+
+/// Bytes of a function that are not in its instructions.
+fn holes<'i>(insns: &'i [Insn], range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'i> {
+    let starts = insns.iter().map(|i| i.ip).chain([range.end]);
+    let ends = [range.start].into_iter().chain(insns.iter().map(Insn::next));
+    ends.zip(starts).map(|(end, start)| end..start).filter(|hole| !hole.is_empty() && hole.end - hole.start <= MOST_BYTES)
+}
+
+/// Branches and calls that begin at any byte of `range`, and where they lead.
+fn branches_anywhere(input: &Input, range: Range<u64>) -> impl Iterator<Item = (Instruction, u64)> {
+    let bytes = input.slice(&range).filter(|b| !b.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc))).unwrap_or(&[]);
+    let at = move |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
+    (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| Some((i, direct_target(&i)?)))
 }
 
 #[derive(Clone, Copy)]

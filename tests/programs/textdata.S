@@ -480,8 +480,53 @@ mgz_words_end:
     .cfi_endproc
     .size mgz_words_end, . - mgz_words_end
 
+    /* From the other's start, whose address is in the data. */
+    .globl mgz_by_word
+    .type mgz_by_word, @function
+mgz_by_word:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    mov 44f(%rip), %rcx
+    lea (%rcx,%rdi,4), %rcx
+    jmp *%rcx
+    .cfi_endproc
+    .size mgz_by_word, . - mgz_by_word
+    .type mgz_steps_word, @function
+mgz_steps_word:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_word, . - mgz_steps_word
+
+    /* Functions without unwind data and symbols of a type, some with data behind them: one calls another's second instruction, two jump to its third. */
+    .p2align 4
+    .globl mgz_bare_before
+mgz_bare_before:
+    mov $1, %eax
+    jmp 42f
+    xor %eax, %eax
+41: inc %eax
+42: add %edi, %eax
+    ret
+    .globl mgz_bare_behind
+mgz_bare_behind:
+    xor %eax, %eax
+    jmp 42b
+    .byte 6, 6, 6
+    .globl mgz_bare_calls
+mgz_bare_calls:
+    xor %eax, %eax
+    call 41b
+    ret
+    .byte 6, 6, 6
+
     .section .data.rel.ro, "aw"
     .balign 8
 21: .quad 19b, 20b
 30: .quad 32b, 33b
+44: .quad mgz_steps_word
     .section .note.GNU-stack,"",@progbits
