@@ -29,7 +29,10 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
         }
         let end = last.end();
         let next = graph.blocks.get(i + 1).map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
-        let room = filler(input, end, limit(input, program, info, end).min(next)).min(JUMP);
+        let limit = limit(input, program, info, end).min(next);
+        // (Zeros before what something refers to may be read by an address behind them.)
+        let is_data = program.aimed.binary_search(&limit).is_ok() && input.bytes_at(end).is_some_and(|b| b[0] == 0);
+        let room = if is_data { 0 } else { filler(input, end, limit).min(JUMP) };
         if room > 0 {
             found.push((BlockId(i as u32), room as u8));
         }
@@ -330,6 +333,10 @@ mod tests {
         let code = [0x31, 0xc0, 0xc3, 0x90, 0x90, 0xcc, 0x90, 0x90, 1, 2, 3, 4];
         assert!(!fits(&first(&code, 3, RET, |_| ())));
         assert!(fits(&first(&code[..8], 3, RET, |_| ())));
+        // Nor are zeros before what something refers to: xor eax, eax; ret; 0, 0, 0, 0; 5, with lea rax, [rip - 15]
+        let code = [0x31, 0xc0, 0xc3, 0, 0, 0, 0, 5, 0, 0, 0];
+        assert!(!fits(&first(&code, 3, &[0x48, 0x8d, 0x05, 0xf5, 0xff, 0xff, 0xff, 0xc3], |_| ())));
+        assert!(fits(&first(&code[..7], 3, RET, |_| ())));
     }
 
     #[test]
