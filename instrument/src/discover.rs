@@ -36,8 +36,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let mut data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
-    merge(&mut data);
+    let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
     let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
@@ -50,8 +49,13 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         let at = if program.function_at(used.at).is_some() { used.at } else { used.at.saturating_sub(1) };
         let Some(id) = program.function_at(at) else { continue };
         let f = &mut program.functions[id.0 as usize];
+        // What reads at a function's start reads its code (to copy it, say), and so may what steps on from there.
+        if (used.read || used.changed) && used.at == f.range.start {
+            program.data.push(f.range.clone());
+        }
         f.computed |= used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
+    merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.ways) {
         if let Some(id) = inside(&program, target) {
             program.functions[id.0 as usize].aimed.push(target);

@@ -262,8 +262,18 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     }
     let decoder = Decoder::with_ip(64, behind, inst.next_ip(), DecoderOptions::NONE);
     let insns: Vec<Insn> = decoder.into_iter().take_while(|i| !i.is_invalid()).take(LOOK).map(make).collect();
-    let fate = fate(&insns, inst, &mut InstructionInfoFactory::new());
-    Used { at, changed: fate == Fate::Changed, read: fate == Fate::Read }
+    let mut factory = InstructionInfoFactory::new();
+    let fate_of = |n: usize, inst: &Instruction, factory: &mut InstructionInfoFactory| fate(&insns[n..], inst, factory);
+    let fate = fate_of(0, inst, &mut factory);
+    let changed = match fate {
+        // In memory, or behind it.
+        Fate::Stored(slot) => insns.iter().enumerate().filter(|(_, i)| Slot::of(&i.inst) == Some(slot)).any(|(n, i)| match i.inst.op0_kind() {
+            OpKind::Memory => changes(&i.inst, &mut factory),
+            _ => i.inst.mnemonic() == Mnemonic::Mov && fate_of(n + 1, &i.inst, &mut factory) == Fate::Changed,
+        }),
+        _ => fate == Fate::Changed,
+    };
+    Used { at, changed, read: fate == Fate::Read }
 }
 
 /// The word at a fixed address that an instruction takes from memory, and whether it is that and no sum with it.
@@ -348,6 +358,7 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
             }
             is_read = true;
         }
+        is_read |= inst.is_string_instruction() && (held.has(Register::RSI) || held.has(Register::RDI));
         // What is read at is no target, unless another address is made of it.
         let or_read = |fate| if is_read { Fate::Read } else { fate };
         let sources = 1.min(inst.op_count())..inst.op_count();

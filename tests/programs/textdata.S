@@ -502,6 +502,56 @@ mgz_steps_word:
     .cfi_endproc
     .size mgz_steps_word, . - mgz_steps_word
 
+    /* The same, the address being on the stack. */
+    .globl mgz_by_stack
+    .type mgz_by_stack, @function
+mgz_by_stack:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea mgz_steps_stack(%rip), %rcx
+    mov %rcx, -16(%rsp)
+    shl $2, %rdi
+    add %rdi, -16(%rsp)
+    jmp *-16(%rsp)
+    .cfi_endproc
+    .size mgz_by_stack, . - mgz_by_stack
+    .type mgz_steps_stack, @function
+mgz_steps_stack:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_stack, . - mgz_steps_stack
+
+    /* Reads a function byte by byte, as if to copy it. */
+    .globl mgz_bytes
+    .type mgz_bytes, @function
+mgz_bytes:
+    .cfi_startproc
+    lea mgz_template(%rip), %rsi
+    mov $(45f-mgz_template), %ecx
+    xor %eax, %eax
+46: movzbl (%rsi), %edx
+    lea (%rax,%rax,2), %eax
+    add %edx, %eax
+    inc %rsi
+    loop 46b
+    add %rdi, %rax
+    ret
+    .cfi_endproc
+    .size mgz_bytes, . - mgz_bytes
+    .type mgz_template, @function
+mgz_template:
+    .cfi_startproc
+    mov $1, %eax
+    ret
+    .cfi_endproc
+    .size mgz_template, . - mgz_template
+45:
+
     /* Functions without unwind data and symbols of a type, some with data behind them: one calls another's second instruction, two jump to its third. */
     .p2align 4
     .globl mgz_bare_before

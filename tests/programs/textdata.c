@@ -27,6 +27,8 @@ long mgz_passed(long n);
 long mgz_middle(long n);
 long mgz_worded(long n);
 long mgz_by_word(long n);
+long mgz_by_stack(long n);
+long mgz_bytes(long n);
 long mgz_bare_before(long n);
 long mgz_bare_behind(long n);
 long mgz_bare_calls(long n);
@@ -43,7 +45,7 @@ static long (*volatile filler)(long) = mgz_filler;
 static long (*volatile const others[])(long) = {
     mgz_pair, mgz_never, mgz_constant, mgz_pointed, mgz_zero, mgz_behind, mgz_kept, mgz_between, mgz_again, mgz_into,
     mgz_called_end, mgz_called_start, mgz_returned, mgz_by_way, mgz_passed, mgz_middle, mgz_worded, mgz_by_word,
-    mgz_bare_before, mgz_bare_behind, mgz_bare_calls,
+    mgz_by_stack, mgz_bytes, mgz_bare_before, mgz_bare_behind, mgz_bare_calls,
 };
 /* Nobody calls them. */
 long (*volatile const ends[])(long) = {mgz_die, mgz_leave};
