@@ -71,7 +71,8 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     };
     let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
     let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
-    let later = room::later(code, &graph, &sure, input.shows_faults, anywhere);
+    let doubted = !info.doubted.is_empty() || !info.words.is_empty() || !data.is_empty();
+    let later = room::later(code, &graph, &sure, doubted, input.shows_faults, anywhere);
     if !later.is_empty() {
         entries.outside.extend(later);
         entries.outside.sort_unstable();

@@ -17,6 +17,8 @@ use std::ops::Range;
 
 /// Bytes of what is not understood that are read as instructions from each byte on.
 const MOST_BYTES: u64 = 1 << 16;
+/// Entries of a table of distances that are looked at.
+const MOST_ENTRIES: u64 = 1024;
 
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
@@ -70,6 +72,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
             enter(&mut program, id, target, way);
         }
     }
+    tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.distances.iter().copied()).collect());
     words(input, &mut program);
     let halves = scans.iter().any(|s| s.halves);
     odd_words(input, &mut program, halves);
@@ -328,6 +331,8 @@ struct Scan {
     taken: Vec<u64>,
     /// Those of other functions.
     others: Vec<Used>,
+    /// Outside of code, what looks like the first of a table of distances into code.
+    distances: Vec<u64>,
     /// Of what is not understood: where a branch may lead, whatever byte it begins at.
     ways: Vec<u64>,
     /// Of that: branches inside of it, from where and where to.
@@ -367,6 +372,9 @@ impl Scan {
             if at > 0xffff && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
                 self.refer(input, inst, at);
             }
+        }
+        if let Some((at, _)) = doubt::taken(inst).filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
+            self.distances.push(at);
         }
         let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
         let taken = doubt::taken(inst).or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
@@ -596,6 +604,27 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
     ];
     let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Table)));
     all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
+}
+
+/// Where entry `i` of a table of distances leads, if that is code.
+fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
+    let bytes = input.bytes_at(table.checked_add(i * 4)?)?.first_chunk::<4>()?;
+    Some(table.wrapping_add(i32::from_le_bytes(*bytes) as u64)).filter(|&t| input.is_code(t))
+}
+
+/// What tables of distances lead to, whoever jumps by them. Each ends where the next begins.
+fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
+    starts.sort_unstable();
+    starts.dedup();
+    let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
+    for (&table, end) in starts.iter().zip(ends) {
+        let count = ((end - table) / 4).min(MOST_ENTRIES);
+        for target in (0..count).map_while(|i| distance(input, table, i)) {
+            if let Some(id) = inside(program, target) {
+                program.functions[id.0 as usize].aimed.push(target);
+            }
+        }
+    }
 }
 
 /// Data words that hold an address inside a function.

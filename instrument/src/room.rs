@@ -138,8 +138,8 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `sure`: by block, see [`crate::doubt::sure`]. `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
-pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: bool) -> Vec<u64> {
+/// `sure`: by block, see [`crate::doubt::sure`]. `doubted`: there may be data, and they may lie behind a call that never returns. `careful`: nothing that can fail may be covered ([`covers_risk`]). `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, sure: &[bool], doubted: bool, careful: bool, anywhere: bool) -> Vec<u64> {
     let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
@@ -150,8 +150,6 @@ pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: bool, anywhere: 
         return Vec::new();
     }
     let loops = Loops::find(graph);
-    // Where there may be data, they may lie behind a call that never returns.
-    let doubted = !code.data.is_empty() || !code.aimed.is_empty();
     let may_end = |i: u32| doubted && is_call(code.insns[i as usize].flow);
     let mut found = Vec::new();
     let mut ways = vec![0];

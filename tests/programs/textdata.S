@@ -552,6 +552,73 @@ mgz_template:
     .size mgz_template, . - mgz_template
 45:
 
+    /* By tables of distances in the data, in ways of no compiler: to the second and third instruction of the function itself, and into another one. */
+    .globl mgz_near
+    .type mgz_near, @function
+mgz_near:
+    .cfi_startproc
+    xor %eax, %eax
+47: inc %eax
+48: inc %eax
+    dec %edi
+    js 49f
+    mov %edi, %ecx
+    and $3, %ecx
+    push %rcx
+    .cfi_adjust_cfa_offset 8
+    lea 50f(%rip), %rdx
+    pop %rcx
+    .cfi_adjust_cfa_offset -8
+    movslq (%rdx,%rcx,4), %rcx
+    add %rdx, %rcx
+    cmp $1000, %eax
+    ja 49f
+    xchg %rcx, %r8
+    jmp *%r8
+49: ret
+    .cfi_endproc
+    .size mgz_near, . - mgz_near
+    .globl mgz_distant
+    .type mgz_distant, @function
+mgz_distant:
+    .cfi_startproc
+    and $3, %edi
+    xor %eax, %eax
+    lea 51f(%rip), %rdx
+    movslq (%rdx,%rdi,4), %rcx
+    add %rcx, %rdx
+    push %rdx
+    .cfi_adjust_cfa_offset 8
+    inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_distant, . - mgz_distant
+    .type mgz_steps_distant, @function
+mgz_steps_distant:
+    .cfi_startproc
+    xor %eax, %eax
+    ret
+52: inc %eax
+53: inc %eax
+54: inc %eax
+55: inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_steps_distant, . - mgz_steps_distant
+    .globl mgz_distant_first
+    .type mgz_distant_first, @function
+mgz_distant_first:
+    .cfi_startproc
+    xor %eax, %eax
+    jmp 52b
+    .cfi_endproc
+    .size mgz_distant_first, . - mgz_distant_first
+    .section .rodata
+    .balign 4
+50: .long 47b-50b, 48b-50b, 49b-50b, 47b-50b
+51: .long 52b-51b, 53b-51b, 54b-51b, 55b-51b
+    .text
+
     /* Functions without unwind data and symbols of a type, some with data behind them: one calls another's second instruction, two jump to its third. */
     .p2align 4
     .globl mgz_bare_before

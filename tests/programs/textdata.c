@@ -29,6 +29,9 @@ long mgz_worded(long n);
 long mgz_by_word(long n);
 long mgz_by_stack(long n);
 long mgz_bytes(long n);
+long mgz_near(long n);
+long mgz_distant(long n);
+long mgz_distant_first(long n);
 long mgz_bare_before(long n);
 long mgz_bare_behind(long n);
 long mgz_bare_calls(long n);
@@ -45,7 +48,7 @@ static long (*volatile filler)(long) = mgz_filler;
 static long (*volatile const others[])(long) = {
     mgz_pair, mgz_never, mgz_constant, mgz_pointed, mgz_zero, mgz_behind, mgz_kept, mgz_between, mgz_again, mgz_into,
     mgz_called_end, mgz_called_start, mgz_returned, mgz_by_way, mgz_passed, mgz_middle, mgz_worded, mgz_by_word,
-    mgz_by_stack, mgz_bytes, mgz_bare_before, mgz_bare_behind, mgz_bare_calls,
+    mgz_near, mgz_distant, mgz_distant_first, mgz_by_stack, mgz_bytes, mgz_bare_before, mgz_bare_behind, mgz_bare_calls,
 };
 /* Nobody calls them. */
 long (*volatile const ends[])(long) = {mgz_die, mgz_leave};
