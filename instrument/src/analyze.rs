@@ -47,6 +47,10 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
+    let relocated = input.relocated_in(&info.range);
+    if !relocated.is_empty() && insns.iter().any(|i| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8)) {
+        return Err(LeftReason::Unsupported("the loader changes its instructions (text relocations)"));
+    }
     let mut factory = InstructionInfoFactory::new();
     let again = info.course.as_ref().and_then(|c| recover_again(c, &insns, &info.range, &entries, &info.words, &mut factory));
     let (mut graph, mut found) = again.unwrap_or_else(|| {
@@ -67,7 +71,8 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     };
     let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
     let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
-    let later = room::later(code, &graph, &sure, input.shows_faults.then_some(&input.own), anywhere);
+    let doubted = !info.doubted.is_empty() || !info.words.is_empty() || !data.is_empty();
+    let later = room::later(code, &graph, &sure, doubted, input.shows_faults.then_some(&input.own), anywhere);
     if !later.is_empty() {
         entries.outside.extend(later);
         entries.outside.sort_unstable();
@@ -112,7 +117,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
-    let blind_start = info.computed || jumps.compute_from(&graph, info.range.start, &mut factory);
+    let blind_start = info.computed || doubt::computes_from(&graph, info.range.start, &mut factory);
     let unsure = graph.blocks.iter().zip(&sure).filter(|(_, sure)| !**sure);
     data.extend(unsure.map(|(b, _)| graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()));
     merge(&mut data);
@@ -377,6 +382,26 @@ mod tests {
             }
         }
         assert!(recover_again(&course, &insns[1..], &range, &bare, &[], &mut factory).is_none(), "other instructions");
+    }
+
+    #[test]
+    fn instructions_that_the_loader_changes_stay() {
+        // mov rax, imm64; ret; two bytes of nothing
+        let code = [0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3, 0xcc, 0xcc];
+        let range = 0x1000..0x1000 + code.len() as u64;
+        for (at, stays) in [(0x0ff8, false), (0x0ff9, true), (0x1002, true), (0x100a, true), (0x100d, false)] {
+            let input = Input {
+                segments: vec![SegmentBytes { vaddr: 0x1000, bytes: &code, writable: false, executable: true }],
+                exec_ranges: vec![range.clone()],
+                symbols: vec![crate::functions::FuncSymbol { name: "f".into(), addr: 0x1000, size: 13 }],
+                relocated: vec![0x900, at, 0x2000],
+                pie: true,
+                ..Input::default()
+            };
+            let options = Options::new(FLAVOUR_PT);
+            let program = crate::discover::discover(&input, &options);
+            assert_eq!(analyze(&input, &program, FunctionId(0), &options).is_err(), stays, "{at:#x}");
+        }
     }
 
     #[test]

@@ -134,7 +134,8 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
     (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
 }
 
-fn make(inst: Instruction) -> Insn {
+/// An instruction of which nothing is known but what it says.
+pub fn make(inst: Instruction) -> Insn {
     Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
 }
 

@@ -3,12 +3,12 @@
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
 use crate::disasm::{Body, Places, decode, direct_target, ends_flow, jump_target};
-use crate::doubt::is_odd;
+use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
-use crate::room::is_call;
+use crate::room::{JUMP, is_call};
 use crate::tables::is_indirect_jump;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
@@ -17,6 +17,8 @@ use std::ops::Range;
 
 /// Bytes of what is not understood that are read as instructions from each byte on.
 const MOST_BYTES: u64 = 1 << 16;
+/// Entries of a table of distances that are looked at.
+const MOST_ENTRIES: u64 = 1024;
 
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
@@ -36,8 +38,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let mut data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
-    merge(&mut data);
+    let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
     let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
@@ -45,29 +46,36 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
     }
-    for &target in scans.iter().filter(|s| s.jumps).flat_map(|s| s.taken.iter().filter(|t| !s.range.contains(t))) {
+    for (s, used) in scans.iter().chain(&stray).flat_map(|s| s.others.iter().map(move |used| (s, used))) {
         // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(target).is_some() { target } else { target.saturating_sub(1) };
-        if let Some(id) = inside(&program, at) {
-            program.functions[id.0 as usize].computed = true;
+        let at = if program.function_at(used.at).is_some() { used.at } else { used.at.saturating_sub(1) };
+        let Some(id) = program.function_at(at) else { continue };
+        let f = &mut program.functions[id.0 as usize];
+        // What reads at a function's start reads its code (to copy it, say), and so may what steps on from there.
+        if (used.read || used.changed) && used.at == f.range.start {
+            program.data.push(f.range.clone());
         }
+        f.computed |= used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
+    merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.ways) {
         if let Some(id) = inside(&program, target) {
             program.functions[id.0 as usize].aimed.push(target);
         }
     }
-    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).map(|&t| (t, Way::Doubted));
+    // Functions that only calls lead to lie in what else is not understood.
+    let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
+    let inner: Vec<u64> = stray.iter().flat_map(|s| &s.inner).filter(across).map(|b| b.1).collect();
+    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).chain(&inner).map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
         if let Some(id) = inside(&program, target) {
             enter(&mut program, id, target, way);
         }
     }
+    tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.distances.iter().copied()).collect());
     words(input, &mut program);
     let halves = scans.iter().any(|s| s.halves);
-    let mut jumping: Vec<u64> = scans.iter().filter(|s| s.jumps).map(|s| s.range.start).collect();
-    jumping.sort_unstable();
-    odd_words(input, &mut program, |f| halves || jumping.binary_search(&f.range.start).is_ok(), halves);
+    odd_words(input, &mut program, halves);
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
@@ -321,8 +329,14 @@ struct Scan {
     /// Branches and calls by what control is not seen to reach: there may be data.
     doubtful: Vec<u64>,
     taken: Vec<u64>,
+    /// Those of other functions.
+    others: Vec<Used>,
+    /// Outside of code, what looks like the first of a table of distances into code.
+    distances: Vec<u64>,
     /// Of what is not understood: where a branch may lead, whatever byte it begins at.
     ways: Vec<u64>,
+    /// Of that: branches inside of it, from where and where to.
+    inner: Vec<(u64, u64)>,
     /// It has an indirect jump whose targets are not known…
     jumps: bool,
     /// …or one to an address of four bytes in memory.
@@ -358,6 +372,14 @@ impl Scan {
             if at > 0xffff && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
                 self.refer(input, inst, at);
             }
+        }
+        if let Some((at, _)) = doubt::taken(inst).filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
+            self.distances.push(at);
+        }
+        let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
+        let taken = doubt::taken(inst).or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
+        if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
+            self.others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
         }
         if uses_gs(inst) {
             self.gs.get_or_insert(inst.ip());
@@ -417,6 +439,7 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
         Ok(body) => {
             let reached = reached(&body.insns, &f.range, &entries);
             body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
+            scan.ways = holes(&body.insns, &f.range).flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
             if body.insns.iter().any(is_indirect_jump) {
                 scan.halves = jumps_by_halves(&body.insns);
                 outside_tables(input, f, body, &mut scan);
@@ -505,15 +528,36 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
             }
         } else {
             scan.note(input, range, &inst, true);
+            scan.inner.extend(direct_target(&inst).filter(|t| range.contains(t)).map(|t| (inst.ip(), t)));
         }
     }
-    if range.end - range.start <= MOST_BYTES && !bytes.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc)) {
-        let at = |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
-        scan.ways = (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| direct_target(&i)).filter(|t| !range.contains(t)).collect();
+    if range.end - range.start <= MOST_BYTES {
+        for (inst, t) in branches_anywhere(input, range.clone()) {
+            if !range.contains(&t) {
+                scan.ways.push(t);
+            } else if inst.len() as u64 >= JUMP {
+                // (Short ones are in any data.)
+                scan.inner.push((inst.ip(), t));
+            }
+        }
     }
     scan.left = None;
     scan.gs = None;
     scan
+}
+
+/// Bytes of a function that are not in its instructions.
+fn holes<'i>(insns: &'i [Insn], range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'i> {
+    let starts = insns.iter().map(|i| i.ip).chain([range.end]);
+    let ends = [range.start].into_iter().chain(insns.iter().map(Insn::next));
+    ends.zip(starts).map(|(end, start)| end..start).filter(|hole| !hole.is_empty() && hole.end - hole.start <= MOST_BYTES)
+}
+
+/// Branches and calls that begin at any byte of `range`, and where they lead.
+fn branches_anywhere(input: &Input, range: Range<u64>) -> impl Iterator<Item = (Instruction, u64)> {
+    let bytes = input.slice(&range).filter(|b| !b.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc))).unwrap_or(&[]);
+    let at = move |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
+    (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| Some((i, direct_target(&i)?)))
 }
 
 #[derive(Clone, Copy)]
@@ -562,6 +606,27 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
     all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
 }
 
+/// Where entry `i` of a table of distances leads, if that is code.
+fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
+    let bytes = input.bytes_at(table.checked_add(i * 4)?)?.first_chunk::<4>()?;
+    Some(table.wrapping_add(i32::from_le_bytes(*bytes) as u64)).filter(|&t| input.is_code(t))
+}
+
+/// What tables of distances lead to, whoever jumps by them. Each ends where the next begins.
+fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
+    starts.sort_unstable();
+    starts.dedup();
+    let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
+    for (&table, end) in starts.iter().zip(ends) {
+        let count = ((end - table) / 4).min(MOST_ENTRIES);
+        for target in (0..count).map_while(|i| distance(input, table, i)) {
+            if let Some(id) = inside(program, target) {
+                program.functions[id.0 as usize].aimed.push(target);
+            }
+        }
+    }
+}
+
 /// Data words that hold an address inside a function.
 fn words(input: &Input, program: &mut Program) {
     let mut found: Vec<(u64, u64)> = input.relative_targets.clone();
@@ -578,7 +643,9 @@ fn words(input: &Input, program: &mut Program) {
         }
     }
     for (at, target) in found {
-        if input.is_code(at) {
+        // In code it is no word of a table, perhaps.
+        if let Some(id) = inside(program, target).filter(|_| input.is_code(at)) {
+            program.functions[id.0 as usize].aimed.push(target);
             continue;
         }
         if input.is_object(target) {
@@ -597,28 +664,23 @@ fn words(input: &Input, program: &mut Program) {
     }
 }
 
-/// Data words of an executable at a fixed address that hold an address inside a function (one that `wants` to know), where compilers put none: at any byte and, if
-/// `halves` says that something jumps to such, of four bytes.
-fn odd_words(input: &Input, program: &mut Program, wants: impl Fn(&FunctionInfo) -> bool + Sync, halves: bool) {
+/// Words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte, in code as well, and, if `halves` says
+/// that something jumps to such, of four bytes.
+fn odd_words(input: &Input, program: &mut Program, halves: bool) {
     if input.pie {
         return;
     }
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    for segment in &input.segments {
-        let bytes = segment.bytes;
+    for bytes in input.segments.iter().map(|s| s.bytes) {
         let word = |i: usize| {
             let four = u64::from(u32::from_le_bytes(*bytes[i..].first_chunk::<4>()?));
             if four.wrapping_sub(low) >= high - low || !halves && bytes.get(i + 4..i + 8) != Some(&[0; 4]) {
                 return None;
             }
-            inside(program, four).filter(|&id| wants(program.function(id))).map(|id| (id, four))
+            inside(program, four).map(|id| (id, four))
         };
-        let mut found: Vec<(FunctionId, u64)> = Vec::new();
-        for part in without(&(segment.vaddr..segment.vaddr + bytes.len() as u64), &input.exec_ranges) {
-            let places = ((part.start - segment.vaddr) as usize..(part.end - segment.vaddr) as usize).into_par_iter();
-            found.par_extend(places.with_min_len(1 << 14).filter_map(word));
-        }
+        let found: Vec<(FunctionId, u64)> = (0..bytes.len()).into_par_iter().with_min_len(1 << 14).filter_map(word).collect();
         found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }

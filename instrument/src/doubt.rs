@@ -6,13 +6,13 @@
 //! the data, may be there to be read, also where it stands behind a call or system call: that may never return.
 
 use crate::cfg::Graph;
-use crate::disasm::is_padding;
+use crate::disasm::{is_padding, make};
 use crate::functions::FunctionInfo;
 use crate::ir::{Insn, RegSet};
 use crate::regs::{gpr, reg_use, registers};
 use crate::room::is_call;
 use crate::tables::{Found, is_indirect_jump};
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::ops::Range;
 
 /// Instructions that are looked at behind the one that takes an address.
@@ -35,8 +35,10 @@ pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data
     let certain = lists.into_iter().flatten().copied().chain(pads.iter().map(|p| p.1));
     certain.chain([info.range.start]).for_each(|at| reach(graph, info, data, &mut sure, at));
     if !jumps.sources.is_empty() {
-        // A word in the data with an inner address is for a jump where there is one that may read it.
-        info.words.iter().for_each(|w| reach(graph, info, data, &mut sure, w.1));
+        // A word in the data with an inner address is for a jump where there is one that may read it, if nothing is seen to read where it points to.
+        let read = if info.words.is_empty() { Vec::new() } else { read_through(graph, factory) };
+        let for_jumps = info.words.iter().filter(|w| jumps.may_read(w.0) && !overlaps(&read, &(w.0..w.0 + 1)));
+        for_jumps.for_each(|w| reach(graph, info, data, &mut sure, w.1));
         for &at in &info.doubted {
             if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !graph.insns_of(b.0 as usize).iter().any(|i| is_odd(&i.inst))) && jumps.lead_to(graph, at, factory) {
                 reach(graph, info, data, &mut sure, at);
@@ -64,6 +66,38 @@ fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bo
         let begins = |b: usize| graph.insns[graph.blocks[b].insns.start as usize].ip;
         work.extend(graph.blocks[b].succs.iter().map(|s| s.0 as usize).filter(|&s| returns || begins(s) != last.next()));
     }
+}
+
+/// Tables in memory of addresses where the code reads: each up to the next address that it takes. Sorted, none overlap.
+fn read_through(graph: &Graph, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
+    let is_load = |i: &Insn| i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr64() && i.inst.op1_kind() == OpKind::Memory;
+    let mut tables: Vec<(u64, bool)> = Vec::new();
+    for (n, insn) in graph.insns.iter().enumerate() {
+        let fixed = Slot::of(&insn.inst).filter(|s| matches!(s.base, Register::RIP | Register::None)).map(|s| s.disp);
+        let Some(table) = taken(&insn.inst).map(|t| t.0).or(fixed) else { continue };
+        let mut loads = is_load(insn).then_some(n).into_iter().chain(loads_by(&graph.insns, n, factory).into_iter().filter(|&n| is_load(&graph.insns[n])));
+        tables.push((table, loads.any(|n| fate(&graph.insns[n + 1..], &graph.insns[n].inst, factory) == Fate::Read)));
+    }
+    tables.sort_unstable_by_key(|t| (t.0, !t.1));
+    tables.dedup_by_key(|t| t.0);
+    let ends = tables.iter().skip(1).map(|t| t.0).chain([u64::MAX]);
+    tables.iter().zip(ends).filter(|(t, _)| t.1).map(|(t, end)| t.0..end.min(t.0.saturating_add(MOST_BYTES))).collect()
+}
+
+/// Instructions that read by way of the address that instruction `n` takes.
+fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> Vec<usize> {
+    let mut found = Vec::new();
+    let Some(register) = gpr(insns[n].inst.op0_register()).filter(|_| taken(&insns[n].inst).is_some()) else { return found };
+    for (i, insn) in insns.iter().enumerate().skip(n + 1).take(LOOK) {
+        if [insn.inst.memory_base(), insn.inst.memory_index()].into_iter().any(|r| gpr(r) == Some(register)) {
+            found.push(i);
+        }
+        let goes_on = matches!(insn.flow, FlowControl::Next | FlowControl::ConditionalBranch);
+        if !goes_on || reg_use(registers(factory, &insn.inst)).clobber.contains(register) {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether no compiler writes such code into programs.
@@ -116,7 +150,9 @@ enum Fate {
     Pushed,
     /// Another address is made of it.
     Changed,
-    /// Something is read there, or it goes out of sight.
+    /// Something is read there.
+    Read,
+    /// It goes out of sight.
     Other,
 }
 
@@ -152,19 +188,27 @@ impl Jumps {
         places.peek().is_some() && places.all(|(n, i)| self.fits(fate(&graph.insns[n + 1..], &i.inst, factory)))
     }
 
+    /// Whether one of them may go to what the word at a fixed address holds.
+    fn may_read(&self, at: u64) -> bool {
+        self.sources.iter().any(|&source| match source {
+            Source::Slot(s) if matches!(s.base, Register::RIP | Register::None) => Slot { disp: at, ..s }.feeds(source),
+            _ => true,
+        })
+    }
+
     fn fits(&self, fate: Fate) -> bool {
         match fate {
             Fate::Jump => true,
             Fate::Stored(slot) => self.sources.iter().any(|&s| slot.feeds(s)),
             Fate::Pushed => self.by_return || self.sources.iter().any(|s| matches!(s, Source::Slot(s) if s.base == Register::RSP)),
-            Fate::Changed | Fate::Other => false,
+            Fate::Changed | Fate::Read | Fate::Other => false,
         }
     }
 
-    /// Whether the function computes targets of its jumps from addresses of its own, so that any instruction may be one: it takes an inner address, and not just to
-    /// jump there, or to put it where nothing but a jump reads it.
+    /// Whether the function computes targets from addresses of its own, so that any instruction may be one: it takes an inner address, and not just to jump there, or
+    /// to put it where nothing but a jump reads it. (Without such jumps it goes there by a return or by way of other code, unless it only reads at the address.)
     pub fn compute(&self, graph: &Graph, info: &FunctionInfo, found: &[Found], data: &[Range<u64>], factory: &mut InstructionInfoFactory) -> bool {
-        if self.sources.is_empty() || info.doubted.is_empty() {
+        if info.doubted.is_empty() {
             return self.by_return;
         }
         let of_table = |at: u64| found.iter().any(|t| t.table == at || matches!(t.form, crate::ir::TableForm::Relative { anchor } if anchor == at));
@@ -173,6 +217,9 @@ impl Jumps {
         self.by_return
             || takes.into_iter().any(|(n, whole)| {
                 let fate = if whole { fate(&graph.insns[n + 1..], &graph.insns[n].inst, factory) } else { Fate::Changed };
+                if self.sources.is_empty() {
+                    return fate != Fate::Read;
+                }
                 !self.fits(fate) || matches!(fate, Fate::Stored(slot) if !self.only_jumped_to(graph, slot, factory))
             })
     }
@@ -189,15 +236,59 @@ impl Jumps {
         })
     }
 
-    /// Whether the function computes a target from the address of its own start.
-    pub fn compute_from(&self, graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
-        let mut takes = graph.insns.iter().enumerate().filter(|(_, i)| taken(&i.inst).is_some_and(|t| t.0 == start));
-        !self.sources.is_empty() && takes.any(|(n, i)| fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Changed)
+}
+
+/// Whether the function makes another address of that of its own start.
+pub fn computes_from(graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
+    let mut takes = graph.insns.iter().enumerate().filter_map(|(n, i)| Some((n, i, taken(&i.inst).filter(|t| t.0 == start)?.1)));
+    takes.any(|(n, i, whole)| !whole || fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Changed)
+}
+
+/// An address that code takes, and what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// The address.
+    pub at: u64,
+    /// Another address is made of it.
+    pub changed: bool,
+    /// Nothing else than reading there.
+    pub read: bool,
+}
+
+/// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it). `behind`: the bytes of the code that follows.
+pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
+    if !whole {
+        return Used { at, changed: true, read: false };
     }
+    let decoder = Decoder::with_ip(64, behind, inst.next_ip(), DecoderOptions::NONE);
+    let insns: Vec<Insn> = decoder.into_iter().take_while(|i| !i.is_invalid()).take(LOOK).map(make).collect();
+    let mut factory = InstructionInfoFactory::new();
+    let fate_of = |n: usize, inst: &Instruction, factory: &mut InstructionInfoFactory| fate(&insns[n..], inst, factory);
+    let fate = fate_of(0, inst, &mut factory);
+    let changed = match fate {
+        // In memory, or behind it.
+        Fate::Stored(slot) => insns.iter().enumerate().filter(|(_, i)| Slot::of(&i.inst) == Some(slot)).any(|(n, i)| match i.inst.op0_kind() {
+            OpKind::Memory => changes(&i.inst, &mut factory),
+            _ => i.inst.mnemonic() == Mnemonic::Mov && fate_of(n + 1, &i.inst, &mut factory) == Fate::Changed,
+        }),
+        _ => fate == Fate::Changed,
+    };
+    Used { at, changed, read: fate == Fate::Read }
+}
+
+/// The word at a fixed address that an instruction takes from memory, and whether it is that and no sum with it.
+pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
+    let is_whole = match inst.mnemonic() {
+        Mnemonic::Mov => true,
+        Mnemonic::Add => false,
+        _ => return None,
+    };
+    let slot = Slot::of(inst).filter(|s| matches!(s.base, Register::RIP | Register::None) && !s.indexed)?;
+    inst.op0_register().is_gpr64().then_some((slot.disp, is_whole))
 }
 
 /// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
-fn taken(inst: &Instruction) -> Option<(u64, bool)> {
+pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if inst.mnemonic() == Mnemonic::Lea {
         let fixed = matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
         return fixed.then(|| (inst.memory_displacement64(), inst.memory_index() == Register::None));
@@ -258,23 +349,31 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
         (_, OpKind::Memory) => return Slot::of(taker).map_or(Fate::Other, Fate::Stored),
         _ => held.add(taker.op0_register()),
     }
+    let mut is_read = false;
     for insn in behind.iter().take(LOOK) {
         let inst = &insn.inst;
         if held.has(inst.memory_base()) || held.has(inst.memory_index()) {
-            return if inst.mnemonic() == Lea { Fate::Changed } else { Fate::Other };
+            if inst.mnemonic() == Lea {
+                return Fate::Changed;
+            }
+            is_read = true;
         }
+        is_read |= inst.is_string_instruction() && (held.has(Register::RSI) || held.has(Register::RDI));
+        // What is read at is no target, unless another address is made of it.
+        let or_read = |fate| if is_read { Fate::Read } else { fate };
         let sources = 1.min(inst.op_count())..inst.op_count();
         let moved = sources.clone().any(|o| inst.op_kind(o) == OpKind::Register && held.has(inst.op_register(o)));
         let here = inst.op_count() > 0 && inst.op0_kind() == OpKind::Register && held.has(inst.op0_register());
-        let carries = matches!(
+        let chooses = inst.op_count() == 2 && inst.condition_code() != ConditionCode::None;
+        let carries = chooses || matches!(
             inst.mnemonic(),
             Mov | Movq | Vmovq | Movaps | Movups | Movdqa | Movdqu | Vmovaps | Vmovups | Vmovdqa | Vmovdqu | Punpcklqdq | Vpunpcklqdq | Pinsrq | Vpinsrq | Movhps | Vmovhps | Movlps | Vinserti128
         );
         let packs = matches!(inst.mnemonic(), Punpcklqdq | Pinsrq | Movhps);
         match inst.mnemonic() {
-            Push if here => return Fate::Pushed,
-            Jmp if here => return Fate::Jump,
-            _ if moved && inst.op0_kind() == OpKind::Memory && carries => return Slot::of(inst).map_or(Fate::Other, Fate::Stored),
+            Push if here => return or_read(Fate::Pushed),
+            Jmp if here => return or_read(Fate::Jump),
+            _ if moved && inst.op0_kind() == OpKind::Memory && carries => return or_read(Slot::of(inst).map_or(Fate::Other, Fate::Stored)),
             Cmp | Test => {}
             // The stack's pointer and the like may be made of it: all but copies is arithmetic.
             _ if moved && !carries => return Fate::Changed,
@@ -282,20 +381,20 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
             _ => {}
         }
         if insn.flow != FlowControl::Next && insn.flow != FlowControl::ConditionalBranch {
-            return Fate::Other;
+            return or_read(Fate::Other);
         }
         held.general.0 &= !reg_use(registers(factory, inst)).clobber.0;
         if inst.op_count() > 0 && inst.op0_kind() == OpKind::Register && inst.op0_register().is_vector_register() && !packs {
             held.vectors &= !(1 << inst.op0_register().number());
         }
-        if moved && carries && inst.op0_kind() == OpKind::Register {
+        if (moved && carries || here && chooses) && inst.op0_kind() == OpKind::Register {
             held.add(inst.op0_register());
         }
         if held.general == RegSet::EMPTY && held.vectors == 0 {
-            return Fate::Other;
+            break;
         }
     }
-    Fate::Other
+    if is_read { Fate::Read } else { Fate::Other }
 }
 
 /// Whether the instruction makes its first operand from what it was.

@@ -97,6 +97,21 @@ impl Input<'_> {
         bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
+    /// What the word at `addr` holds when the program starts, as far as it is known.
+    pub fn word(&self, addr: u64) -> Option<u64> {
+        match self.pie {
+            true => self.relative_targets.binary_search_by_key(&addr, |t| t.0).ok().map(|i| self.relative_targets[i].1),
+            false => Some(u64::from_le_bytes(*self.bytes_at(addr)?.first_chunk()?)),
+        }
+    }
+
+    /// Those of [`Input::relocated`] that reach into `range`.
+    pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
+        let from = self.relocated.partition_point(|&at| at.saturating_add(8) <= range.start);
+        let count = self.relocated[from..].partition_point(|&at| at < range.end);
+        &self.relocated[from..from + count]
+    }
+
     /// Whether `addr` is in one of [`Input::exec_ranges`].
     pub fn is_code(&self, addr: u64) -> bool {
         self.exec_ranges.iter().any(|r| r.contains(&addr))

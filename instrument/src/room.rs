@@ -29,7 +29,10 @@ pub fn behind(input: &Input, program: &Program, info: &FunctionInfo, graph: &Gra
         }
         let end = last.end();
         let next = graph.blocks.get(i + 1).map_or(u64::MAX, |next| graph.insns[next.insns.start as usize].ip);
-        let room = filler(input, end, limit(input, program, info, end).min(next)).min(JUMP);
+        let limit = limit(input, program, info, end).min(next);
+        // (Zeros before what something refers to may be read by an address behind them.)
+        let is_data = program.aimed.binary_search(&limit).is_ok() && input.bytes_at(end).is_some_and(|b| b[0] == 0);
+        let room = if is_data { 0 } else { filler(input, end, limit).min(JUMP) };
         if room > 0 {
             found.push((BlockId(i as u32), room as u8));
         }
@@ -135,8 +138,9 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `sure`: by block, see [`crate::doubt::sure`]. `careful`: nothing that can fail may be covered ([`covers_risk`]), with the memory in which nothing does. `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
-pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: Option<&Own>, anywhere: bool) -> Vec<u64> {
+/// `sure`: by block, see [`crate::doubt::sure`]. `doubted`: there may be data, and they may lie behind a call that never returns. `careful`: nothing that can fail may be covered
+/// ([`covers_risk`]), with the memory in which nothing does. `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, sure: &[bool], doubted: bool, careful: Option<&Own>, anywhere: bool) -> Vec<u64> {
     let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
@@ -147,6 +151,7 @@ pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: Option<&Own>, an
         return Vec::new();
     }
     let loops = Loops::find(graph);
+    let may_end = |i: u32| doubted && is_call(code.insns[i as usize].flow);
     let mut found = Vec::new();
     let mut ways = vec![0];
     let mut next = 0;
@@ -156,10 +161,12 @@ pub fn later(code: Code, graph: &Graph, sure: &[bool], careful: Option<&Own>, an
         let from = if b == 0 { start + 1 } else { block.insns.start };
         let is_loop = loops.of_block[b] != NO_LOOP;
         let is_data = |i: u32| overlaps(code.data, &(code.insns[i as usize].ip..code.insns[i as usize].end()));
+        let ends = |i: u32| is_data(i) || i > block.insns.start && may_end(i - 1);
         // Control does not come behind data: a call before them never returned.
-        match (from..block.insns.end).find(|&i| is_data(i) || !is_loop && good(i)) {
-            Some(i) if is_data(i) => {}
+        match (from..block.insns.end).find(|&i| ends(i) || !is_loop && good(i)) {
+            Some(i) if ends(i) => {}
             Some(i) => found.push(code.insns[i as usize].ip),
+            None if may_end(block.insns.end - 1) => {}
             None => {
                 for s in &block.succs {
                     let s = s.0 as usize;
@@ -325,6 +332,10 @@ mod tests {
         let code = [0x31, 0xc0, 0xc3, 0x90, 0x90, 0xcc, 0x90, 0x90, 1, 2, 3, 4];
         assert!(!fits(&first(&code, 3, RET, |_| ())));
         assert!(fits(&first(&code[..8], 3, RET, |_| ())));
+        // Nor are zeros before what something refers to: xor eax, eax; ret; 0, 0, 0, 0; 5, with lea rax, [rip - 15]
+        let code = [0x31, 0xc0, 0xc3, 0, 0, 0, 0, 5, 0, 0, 0];
+        assert!(!fits(&first(&code, 3, &[0x48, 0x8d, 0x05, 0xf5, 0xff, 0xff, 0xff, 0xc3], |_| ())));
+        assert!(fits(&first(&code[..7], 3, RET, |_| ())));
     }
 
     #[test]

@@ -297,7 +297,353 @@ mgz_steps:
     .cfi_endproc
     .size mgz_steps, . - mgz_steps
 
+    /* The same by calls, from the other's end and from its start; by returns and by way of other code, once into its own middle. */
+    .globl mgz_called_end
+    .type mgz_called_end, @function
+mgz_called_end:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea 27f(%rip), %rcx
+    shl $2, %rdi
+    sub %rdi, %rcx
+    push %rbx
+    .cfi_adjust_cfa_offset 8
+    call *%rcx
+    pop %rbx
+    .cfi_adjust_cfa_offset -8
+    ret
+    .cfi_endproc
+    .size mgz_called_end, . - mgz_called_end
+    .type mgz_steps_end, @function
+mgz_steps_end:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+27: ret
+    .cfi_endproc
+    .size mgz_steps_end, . - mgz_steps_end
+    .globl mgz_called_start
+    .type mgz_called_start, @function
+mgz_called_start:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea mgz_steps_start(%rip), %rcx
+    lea (%rcx,%rdi,4), %rcx
+    push %rbx
+    .cfi_adjust_cfa_offset 8
+    call *%rcx
+    pop %rbx
+    .cfi_adjust_cfa_offset -8
+    ret
+    .cfi_endproc
+    .size mgz_called_start, . - mgz_called_start
+    .type mgz_steps_start, @function
+mgz_steps_start:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_start, . - mgz_steps_start
+    .globl mgz_returned
+    .type mgz_returned, @function
+mgz_returned:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea 28f(%rip), %rcx
+    shl $2, %rdi
+    sub %rdi, %rcx
+    push %rcx
+    .cfi_adjust_cfa_offset 8
+    ret
+    .cfi_endproc
+    .size mgz_returned, . - mgz_returned
+    .type mgz_steps_returned, @function
+mgz_steps_returned:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+28: ret
+    .cfi_endproc
+    .size mgz_steps_returned, . - mgz_steps_returned
+    .type mgz_thunk, @function
+mgz_thunk:
+    .cfi_startproc
+    jmp *%rcx
+    .cfi_endproc
+    .size mgz_thunk, . - mgz_thunk
+    .globl mgz_by_way
+    .type mgz_by_way, @function
+mgz_by_way:
+    .cfi_startproc
+    xor %eax, %eax
+    add $3, %rax
+    dec %rdi
+    js 29f
+    lea mgz_by_way(%rip), %rcx
+    add $2, %rcx
+    jmp mgz_thunk
+29: ret
+    .cfi_endproc
+    .size mgz_by_way, . - mgz_by_way
+
+    /* Constants by way of pointers in the data, in a function with a jump to elsewhere. */
+    .globl mgz_passed
+    .type mgz_passed, @function
+mgz_passed:
+    .cfi_startproc
+    lea 30f(%rip), %rcx
+    lea mgz_zero(%rip), %rdx
+    test $2, %edi
+    jz 31f
+    lea mgz_plus(%rip), %rdx
+31: and $1, %edi
+    mov (%rcx,%rdi,8), %rax
+    mov (%rax), %rdi
+    jmp *%rdx
+32: .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0xc3
+33: .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+    .cfi_endproc
+    .size mgz_passed, . - mgz_passed
+    .type mgz_plus, @function
+mgz_plus:
+    .cfi_startproc
+    lea 5(%rdi), %rax
+    ret
+    .cfi_endproc
+    .size mgz_plus, . - mgz_plus
+
+    /* A table behind a system call that never returns, read by an address in its middle. */
+    .globl mgz_leave
+    .type mgz_leave, @function
+mgz_leave:
+    .cfi_startproc
+    xor %edi, %edi
+    syscall
+    .byte 0x48, 0xc7, 0xc0, 7, 0, 0, 0, 0x99
+    .byte 0x48, 0xc7, 0xc0, 9, 0, 0, 0, 0xc3
+34: .quad 11, 13
+    .cfi_endproc
+    .size mgz_leave, . - mgz_leave
+    .globl mgz_middle
+    .type mgz_middle, @function
+mgz_middle:
+    .cfi_startproc
+    and $3, %edi
+    lea 34b(%rip), %rcx
+    mov -16(%rcx,%rdi,8), %rax
+    ret
+    .cfi_endproc
+    .size mgz_middle, . - mgz_middle
+
+    /* A table of addresses in the text, of places in another function. */
+    .globl mgz_worded
+    .type mgz_worded, @function
+mgz_worded:
+    .cfi_startproc
+    and $3, %edi
+    xor %eax, %eax
+#ifndef __PIC__
+    mov $35f, %esi
+    push %rdi
+    .cfi_adjust_cfa_offset 8
+    call 36f
+    pop %rdi
+    .cfi_adjust_cfa_offset -8
+    lea (%rsi,%rdi,8), %rdx
+    mov (%rdx), %rdx
+    jmp *%rdx
+    .balign 8
+35: .quad 36f, 37f, 38f, 39f
+#else
+    lea 8(%rdi), %rax
+    ret
+#endif
+    .cfi_endproc
+    .size mgz_worded, . - mgz_worded
+    .type mgz_words_end, @function
+mgz_words_end:
+    .cfi_startproc
+    xor %eax, %eax
+    ret
+36: inc %eax
+37: inc %eax
+38: inc %eax
+39: inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_words_end, . - mgz_words_end
+
+    /* From the other's start, whose address is in the data. */
+    .globl mgz_by_word
+    .type mgz_by_word, @function
+mgz_by_word:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    mov 44f(%rip), %rcx
+    lea (%rcx,%rdi,4), %rcx
+    jmp *%rcx
+    .cfi_endproc
+    .size mgz_by_word, . - mgz_by_word
+    .type mgz_steps_word, @function
+mgz_steps_word:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_word, . - mgz_steps_word
+
+    /* The same, the address being on the stack. */
+    .globl mgz_by_stack
+    .type mgz_by_stack, @function
+mgz_by_stack:
+    .cfi_startproc
+    xor %eax, %eax
+    and $7, %edi
+    lea mgz_steps_stack(%rip), %rcx
+    mov %rcx, -16(%rsp)
+    shl $2, %rdi
+    add %rdi, -16(%rsp)
+    jmp *-16(%rsp)
+    .cfi_endproc
+    .size mgz_by_stack, . - mgz_by_stack
+    .type mgz_steps_stack, @function
+mgz_steps_stack:
+    .cfi_startproc
+    .rept 8
+    add $3, %rax
+    .endr
+    ret
+    .cfi_endproc
+    .size mgz_steps_stack, . - mgz_steps_stack
+
+    /* Reads a function byte by byte, as if to copy it. */
+    .globl mgz_bytes
+    .type mgz_bytes, @function
+mgz_bytes:
+    .cfi_startproc
+    lea mgz_template(%rip), %rsi
+    mov $(45f-mgz_template), %ecx
+    xor %eax, %eax
+46: movzbl (%rsi), %edx
+    lea (%rax,%rax,2), %eax
+    add %edx, %eax
+    inc %rsi
+    loop 46b
+    add %rdi, %rax
+    ret
+    .cfi_endproc
+    .size mgz_bytes, . - mgz_bytes
+    .type mgz_template, @function
+mgz_template:
+    .cfi_startproc
+    mov $1, %eax
+    ret
+    .cfi_endproc
+    .size mgz_template, . - mgz_template
+45:
+
+    /* By tables of distances in the data, in ways of no compiler: to the second and third instruction of the function itself, and into another one. */
+    .globl mgz_near
+    .type mgz_near, @function
+mgz_near:
+    .cfi_startproc
+    xor %eax, %eax
+47: inc %eax
+48: inc %eax
+    dec %edi
+    js 49f
+    mov %edi, %ecx
+    and $3, %ecx
+    push %rcx
+    .cfi_adjust_cfa_offset 8
+    lea 50f(%rip), %rdx
+    pop %rcx
+    .cfi_adjust_cfa_offset -8
+    movslq (%rdx,%rcx,4), %rcx
+    add %rdx, %rcx
+    cmp $1000, %eax
+    ja 49f
+    xchg %rcx, %r8
+    jmp *%r8
+49: ret
+    .cfi_endproc
+    .size mgz_near, . - mgz_near
+    .globl mgz_distant
+    .type mgz_distant, @function
+mgz_distant:
+    .cfi_startproc
+    and $3, %edi
+    xor %eax, %eax
+    lea 51f(%rip), %rdx
+    movslq (%rdx,%rdi,4), %rcx
+    add %rcx, %rdx
+    push %rdx
+    .cfi_adjust_cfa_offset 8
+    inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_distant, . - mgz_distant
+    .type mgz_steps_distant, @function
+mgz_steps_distant:
+    .cfi_startproc
+    xor %eax, %eax
+    ret
+52: inc %eax
+53: inc %eax
+54: inc %eax
+55: inc %eax
+    ret
+    .cfi_endproc
+    .size mgz_steps_distant, . - mgz_steps_distant
+    .globl mgz_distant_first
+    .type mgz_distant_first, @function
+mgz_distant_first:
+    .cfi_startproc
+    xor %eax, %eax
+    jmp 52b
+    .cfi_endproc
+    .size mgz_distant_first, . - mgz_distant_first
+    .section .rodata
+    .balign 4
+50: .long 47b-50b, 48b-50b, 49b-50b, 47b-50b
+51: .long 52b-51b, 53b-51b, 54b-51b, 55b-51b
+    .text
+
+    /* Functions without unwind data and symbols of a type, some with data behind them: one calls another's second instruction, two jump to its third. */
+    .p2align 4
+    .globl mgz_bare_before
+mgz_bare_before:
+    mov $1, %eax
+    jmp 42f
+    xor %eax, %eax
+41: inc %eax
+42: add %edi, %eax
+    ret
+    .globl mgz_bare_behind
+mgz_bare_behind:
+    xor %eax, %eax
+    jmp 42b
+    .byte 6, 6, 6
+    .globl mgz_bare_calls
+mgz_bare_calls:
+    xor %eax, %eax
+    call 41b
+    ret
+    .byte 6, 6, 6
+
     .section .data.rel.ro, "aw"
     .balign 8
 21: .quad 19b, 20b
+30: .quad 32b, 33b
+44: .quad mgz_steps_word
     .section .note.GNU-stack,"",@progbits

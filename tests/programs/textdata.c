@@ -19,6 +19,23 @@ long mgz_kept(long n);
 long mgz_between(long n);
 long mgz_again(long n);
 long mgz_into(long n);
+long mgz_called_end(long n);
+long mgz_called_start(long n);
+long mgz_returned(long n);
+long mgz_by_way(long n);
+long mgz_passed(long n);
+long mgz_middle(long n);
+long mgz_worded(long n);
+long mgz_by_word(long n);
+long mgz_by_stack(long n);
+long mgz_bytes(long n);
+long mgz_near(long n);
+long mgz_distant(long n);
+long mgz_distant_first(long n);
+long mgz_bare_before(long n);
+long mgz_bare_behind(long n);
+long mgz_bare_calls(long n);
+long mgz_leave(long n);
 long mgz_zero(long n);
 long mgz_die(long n);
 extern const int mgz_words[8];
@@ -30,9 +47,11 @@ static long (*volatile filler)(long) = mgz_filler;
 
 static long (*volatile const others[])(long) = {
     mgz_pair, mgz_never, mgz_constant, mgz_pointed, mgz_zero, mgz_behind, mgz_kept, mgz_between, mgz_again, mgz_into,
+    mgz_called_end, mgz_called_start, mgz_returned, mgz_by_way, mgz_passed, mgz_middle, mgz_worded, mgz_by_word,
+    mgz_near, mgz_distant, mgz_distant_first, mgz_by_stack, mgz_bytes, mgz_bare_before, mgz_bare_behind, mgz_bare_calls,
 };
-/* Nobody calls it. */
-long (*volatile die)(long) = mgz_die;
+/* Nobody calls them. */
+long (*volatile const ends[])(long) = {mgz_die, mgz_leave};
 
 static long again(long n) {
     return n > 0 ? through(n - 1, again) + n : 1;
