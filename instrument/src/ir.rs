@@ -330,8 +330,8 @@ impl Function {
     }
 
     /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::room::fits`]. Where any instruction may be the target of a
-    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target: what stands there is done once, but where
-    /// somebody computes with the function's address.)
+    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target, but where
+    /// somebody computes with the function's address: compilers put what is done once there, before what jumps lead back to.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start = first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
