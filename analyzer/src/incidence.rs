@@ -17,7 +17,7 @@ use crate::names::TOGETHER;
 use crate::reuse::spread;
 use crate::rows::Rows;
 use std::collections::HashSet;
-use thin::{MOST, at_least, page_has, rank_needed, rank_of_sample};
+use thin::{MOST, more_than, page_has, rank_needed, rank_of_sample};
 
 /// Different marks that are collected, at most.
 const LIMIT: usize = 1 << 21;
@@ -144,7 +144,7 @@ impl Incidence {
     /// Drops marks: there are too many.
     #[cold]
     fn compact(&mut self) {
-        if self.both < MOST && at_least(&self.spaces).saturating_sub(self.doubtful) > self.limit {
+        if self.has_too_many() {
             self.raise();
         } else {
             self.sort();
@@ -153,6 +153,11 @@ impl Incidence {
             self.raise_exactly();
         }
         self.room = self.used.saturating_add(self.limit / 2).max(self.limit.saturating_add(self.limit / 4));
+    }
+
+    /// Whether there are too many marks for certain.
+    fn has_too_many(&self) -> bool {
+        self.used > self.limit && self.both < MOST && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
     }
 
     /// One level up.
@@ -244,7 +249,7 @@ impl Incidence {
             all.doubtful += of_sample.filter(|s| shared.contains(&(space, s[0].sample))).map(<[Mark]>::len).sum::<usize>();
         }
         all.thin();
-        while all.used > all.limit && at_least(&all.spaces).saturating_sub(all.doubtful) > all.limit && all.both < MOST {
+        while all.has_too_many() {
             all.raise();
         }
         if all.used > all.limit {

@@ -52,8 +52,8 @@ pub(super) fn rank_needed(sample: u32, level: u32) -> u32 {
     level.saturating_sub(rank_of_sample(sample)).min(MOST_PAGE)
 }
 
-/// How many different marks there are at least, as long as all of a sample stand together: those have a bit each, and count if that was not set. It is not many less than there are.
-pub(super) fn at_least(spaces: &[Vec<Mark>]) -> usize {
+/// Whether there are more different marks than `most` for certain, as long as all of a sample stand together: those have a bit each, and count if that was not set. Not many of them do not count.
+pub(super) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     let mut count = 0;
     let mut seen = Vec::new();
     for marks in spaces.iter().flat_map(|marks| marks.chunk_by(|a, b| a.sample == b.sample)) {
@@ -67,8 +67,11 @@ pub(super) fn at_least(spaces: &[Vec<Mark>]) -> usize {
             count += usize::from(*word >> (bit % 64) & 1 == 0);
             *word |= 1 << (bit % 64);
         }
+        if count > most {
+            return true;
+        }
     }
-    count
+    false
 }
 
 /// Which pages and samples are best kept of the marks of a level: the ranks that they must have, which sum up to the level. As few pages as are enough, since of these all that samples have in
