@@ -7,7 +7,7 @@
 //! With PERIOD and SEEDS also the analyses of that many samplings of the trace: one window (of the first size) at a random place of each period, as a
 //! trigger that knows nothing of the program gives them.
 
-use mgz_analyzer::engine::{Options, Source, analyse};
+use mgz_analyzer::engine::{Collect, Options, Source, analyse};
 use mgz_analyzer::hats::Estimator;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::mix::Mixed;
@@ -77,7 +77,7 @@ fn sampling(trace: &Trace, loads: &Loads, window: usize, period: usize, seed: u6
     };
     let starts = (0..loads.address.len() / period).map(|p| p * period + random((period - window + 1) as u64) as usize).collect();
     let source = Sampled { loads, starts, window };
-    let outcome = analyse(&source, Options { samples: true, incidence: true, ..Options::new(6) }, &|_| ());
+    let outcome = analyse(&source, Options { samples: true, incidence: Collect::ForEstimates, ..Options::new(6) }, &|_| ());
     let mut manifest = trace.manifest.clone();
     manifest.mode = "ring".into();
     manifest.totals.loads_executed = Some(loads.address.len() as u64 + loads.implied.iter().map(|&i| u64::from(i)).sum::<u64>());

@@ -48,6 +48,17 @@ pub trait Source: Sync {
     }
 }
 
+/// What is to be known of which sample saw which address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// Nothing.
+    Nothing,
+    /// What estimates are made from, see [`Incidence::fold`].
+    ForEstimates,
+    /// The same of the whole that this is a part of, see [`Incidence::gather`].
+    ForMerging,
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -60,7 +71,7 @@ pub struct Options {
     /// Whether a list of all samples is wanted, for the time zoom.
     pub samples: bool,
     /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
-    pub incidence: bool,
+    pub incidence: Collect,
     /// Number of sites whose strides are counted.
     pub sites: u32,
     /// Rows per thread and batch.
@@ -72,7 +83,7 @@ pub struct Options {
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, zoom: None, windows: true, samples: false, incidence: false, sites: 0, batch_rows: 1 << 18, footprint_bytes: usize::MAX }
+        Options { block_shift, zoom: None, windows: true, samples: false, incidence: Collect::Nothing, sites: 0, batch_rows: 1 << 18, footprint_bytes: usize::MAX }
     }
 }
 
@@ -391,7 +402,7 @@ impl Driver {
 
     fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
         let mut worker = self.worker();
-        let Options { windows: with_windows, incidence: with_incidence, .. } = self.options;
+        let (with_windows, with_incidence) = (self.options.windows, self.options.incidence != Collect::Nothing);
         let rows = |part: &Part| chunks[part.chunk].loads.rows().slice(part.rows.clone());
         let sites = |part: &Part| chunks[part.chunk].loads.sites(part.rows.clone());
         let place = |span: &Span, part: &Part| Place {

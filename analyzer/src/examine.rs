@@ -3,8 +3,9 @@
 use crate::blocks;
 use crate::diagnose::diagnose;
 use crate::input::{self, weights::Weights};
-use crate::engine::{Aids, Options, analyse_with};
+use crate::engine::{Aids, Collect, Options, analyse_with};
 use crate::hats::Estimator;
+use crate::incidence::Incidence;
 use crate::input::{ColumnSet, Trace};
 use crate::objects::{Resolver, read, table};
 use crate::partial::{Partial, PartialError};
@@ -41,7 +42,7 @@ pub fn partial(trace: Trace, block: u64, footprint_bytes: usize, progress: &(dyn
     let full = trace.manifest.mode == "full";
     let options = Options {
         samples: !full,
-        incidence: !full,
+        incidence: if full { Collect::Nothing } else { Collect::ForMerging },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes,
         ..Options::new(block.trailing_zeros())
@@ -79,7 +80,8 @@ pub fn merge_all(paths: &[std::path::PathBuf]) -> Result<Partial, PartialError> 
 }
 
 /// The tables of a partial result.
-pub fn tables_of(partial: &Partial, estimator: Estimator) -> Analysis {
+pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
+    partial.outcome.incidence = Incidence::fold(vec![std::mem::take(&mut partial.outcome.incidence)]);
     let mut analysis = build(&partial.manifest, &partial.code, &partial.outcome, partial.block, estimator, partial.warnings.clone());
     analysis.diagnoses = diagnose(&analysis);
     analysis
@@ -106,7 +108,7 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     let options = Options {
         zoom: by_block.then_some(wanted),
         samples: questions.zoom || sampled,
-        incidence: sampled,
+        incidence: if sampled { Collect::ForEstimates } else { Collect::Nothing },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes: questions.footprint_bytes,
         ..Options::new(questions.block.trailing_zeros())

@@ -139,25 +139,38 @@ fn sort(sightings: &mut [(u32, u32)]) {
 /// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
 pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     let blocks = &seen.all;
-    let order = order(outcome, None, |_| true);
-    let samples = order.len() as u32;
+    let all = order(outcome, None, |_| true);
+    let samples = all.len() as u32;
+    // By thread, of the samples of which it is known what they saw: their numbers among all, and what they saw.
+    let order = order(outcome, None, |sample| outcome.incidence.has(sample));
+    let mut numbers: Vec<Vec<u32>> = Vec::new();
+    for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s))) {
+        numbers.resize(numbers.len().max(thread as usize + 1), Vec::new());
+        let numbers = &mut numbers[thread as usize];
+        numbers.extend(Some(number).filter(|_| numbers.len() == at as usize));
+    }
+    let mut sightings: Vec<Vec<u64>> = numbers.iter().map(|n| vec![0; n.len()]).collect();
     let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
-    let mut sightings = 0u64;
     let mut seen: Vec<(u32, u32)> = Vec::new();
     for at in 0..blocks.listed.blocks.len() {
         seen.clear();
         seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
         sort(&mut seen);
-        sightings += seen.len() as u64;
-        for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0) {
-            *lags.entry(pair[1].1 - pair[0].1).or_default() += 1;
+        seen.iter().for_each(|&(thread, at)| sightings[thread as usize][at as usize] += 1);
+        // Data that is always in use comes again in the next sample: that is not meant.
+        for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= 2) {
+            let numbers = &numbers[pair[0].0 as usize];
+            *lags.entry(numbers[pair[1].1 as usize] - numbers[pair[0].1 as usize]).or_default() += 1;
         }
     }
-    // Data that is always in use comes again in the next sample: that is not meant.
-    let (&lag, &count) = lags.iter().filter(|(lag, _)| **lag >= 2).max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
+    let (&lag, &count) = lags.iter().max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
     // What had a partner that far away.
-    let chances = kept(outcome) * sightings as f64 * f64::from(samples.saturating_sub(lag)) / f64::from(samples.max(1));
-    (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances).then_some(lag)
+    let of_thread = |(numbers, sightings): (&Vec<u32>, &Vec<u64>)| {
+        let has_partner = |number: u32| numbers.binary_search(&(number + lag)).is_ok();
+        numbers.iter().zip(sightings).filter(|(number, _)| has_partner(**number)).map(|(_, &n)| n).sum::<u64>()
+    };
+    let chances = numbers.iter().zip(&sightings).map(of_thread).sum::<u64>();
+    (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances as f64).then_some(lag)
 }
 
 /// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.

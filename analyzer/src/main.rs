@@ -83,15 +83,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if !arguments.merge.is_empty() {
         let merged = merge_all(&arguments.merge)?;
+        let whole = merged.outcome.damage.is_empty();
         match &arguments.partial {
             Some(file) => merged.write(file)?,
             None => {
-                let analysis = tables_of(&merged, arguments.estimator);
+                let analysis = tables_of(merged, arguments.estimator);
                 warn(&analysis.warnings);
                 show(&analysis, arguments)?;
             }
         }
-        return Ok(if merged.outcome.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) });
+        return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) });
     }
     let folder = arguments.trace.as_deref().context("no trace given")?;
     let trace = Trace::open(folder, !arguments.no_annotations)?;

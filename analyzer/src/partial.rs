@@ -4,7 +4,7 @@
 //! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
 //! partial results are different. The zoom trees need the rows and are not in it.
 //!
-//! The file: `MGZPART4`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART5`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
 use crate::code::{CodeMap, FunctionName, LineName, LoopName, Piece};
 use crate::engine::{BucketOutcome, Census, Outcome, SampleInfo};
@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"MGZPART4";
+const MAGIC: &[u8; 8] = b"MGZPART5";
 /// Columns longer than this are damage.
 const MOST: u64 = 1 << 34;
 
@@ -168,7 +168,7 @@ impl Partial {
         let pieces = self.code.site_pieces();
         let strides = o.strides.iter().filter_map(|&(site, bin, count)| Some([u64::from(*pieces.get(site as usize)?), bin.into(), count]));
         out.column(strides.flatten())?;
-        out.column([u64::from(o.incidence.level()), u64::from(o.incidence.thinned())])?;
+        out.column([u64::from(o.incidence.gathered())])?;
         let marks = o.incidence.spaces().iter().enumerate();
         out.column(marks.flat_map(|(space, marks)| marks.iter().flat_map(move |m| [space as u64, m.address, m.group.into(), m.sample.into()])))?;
         out.column(o.samples.iter().flat_map(|s| [s.process.into(), s.thread.into(), s.sample.into(), s.loads, s.first_time, s.last_time]))?;
@@ -249,8 +249,7 @@ impl Partial {
         for [piece, bin, count] in input.groups()? {
             strides.push((small(piece, pieces.len() as u64)?, small(bin, 2048)?, count));
         }
-        let [level, thinned]: [u64; 2] = input.column()?.try_into().map_err(|_| "the marks have the wrong levels")?;
-        let (level, thinned) = (level.min(60) as u32, thinned.min(12) as u32);
+        let [gathered]: [u64; 1] = input.column()?.try_into().map_err(|_| "the marks have the wrong level")?;
         let mut marks: Vec<Vec<Mark>> = vec![Vec::new(); spaces.len()];
         for [space, address, group, sample] in input.groups()? {
             let space = small(space, spaces.len() as u64)? as usize;
@@ -275,7 +274,7 @@ impl Partial {
             samples,
             windows,
             strides,
-            incidence: Incidence::from_parts(marks, level, thinned),
+            incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
             census,
             weights,
             spaces,
@@ -297,8 +296,10 @@ impl Partial {
         let group = |g: u32| pieces[g as usize / 4] * 4 + g % 4;
         let first_space = self.outcome.spaces.len() as u32;
         let first_sample = self.outcome.samples.iter().map(|s| s.sample + 1).max().unwrap_or(0).max(self.outcome.incidence.samples_end());
-        // Which samples have marks goes by their numbers.
-        let first_sample = if other.outcome.incidence.thinned() > 0 { first_sample.next_multiple_of(ALIKE) } else { first_sample };
+        // Which samples have marks goes by their numbers, also of those that are still to come.
+        let most = other.outcome.samples.iter().map(|s| s.sample).max().unwrap_or(0).max(other.outcome.incidence.samples_end());
+        let first_sample = first_sample.checked_next_multiple_of(ALIKE).filter(|first| first.checked_add(most).is_some());
+        let first_sample = first_sample.ok_or("there are more samples than numbers for them; merge fewer partial results")?;
         let (mine, theirs) = (&mut self.outcome, other.outcome);
         let Some(their_bucket) = theirs.buckets.into_iter().next() else { return Ok(()) };
         let bucket = &mut mine.buckets[0];
@@ -346,8 +347,8 @@ impl Partial {
         let marks = |m: &Mark| Mark { address: m.address, group: group(m.group), sample: m.sample + first_sample };
         let mut shifted: Vec<Vec<Mark>> = vec![Vec::new(); first_space as usize];
         shifted.extend(theirs.incidence.spaces().iter().map(|list| list.iter().map(marks).collect()));
-        let shifted = Incidence::from_parts(shifted, theirs.incidence.level(), theirs.incidence.thinned());
-        mine.incidence = Incidence::fold(vec![std::mem::take(&mut mine.incidence), shifted]);
+        let shifted = Incidence::from_parts(shifted, theirs.incidence.gathered());
+        mine.incidence = Incidence::gather(vec![std::mem::take(&mut mine.incidence), shifted]);
         mine.samples.extend(theirs.samples.into_iter().map(|s| SampleInfo { sample: s.sample + first_sample, ..s }));
         mine.spaces.extend(theirs.spaces);
         mine.damage.extend(theirs.damage);

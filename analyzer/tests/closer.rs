@@ -123,7 +123,7 @@ fn changed_partial_results_make_nothing_panic() {
         std::fs::write(&changed, file).unwrap();
         match merge_all(&[changed.clone(), part.clone()]) {
             Ok(merged) => {
-                tables_of(&merged, Estimator::Recapture);
+                tables_of(merged, Estimator::Recapture);
                 shown += 1;
             }
             Err(error) => {

@@ -459,7 +459,7 @@ impl Long {
     /// Makes the table large enough for `n` more entries.
     #[cold]
     fn grow(&mut self, n: usize) {
-        let size = ((self.used + n) * 4).next_power_of_two();
+        let size = ((self.used + n) * 2).next_power_of_two();
         self.rebuild(size, u64::MAX);
     }
 

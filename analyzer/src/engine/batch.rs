@@ -1,6 +1,6 @@
 //! A batch of chunks as samples, and the tasks that it is cut into.
 
-use super::Driver;
+use super::{Collect, Driver};
 use crate::rows::{Chunk, Rows, Run};
 use crate::strides::Strides;
 use crate::totals::SampleReuse;
@@ -82,7 +82,7 @@ impl Driver {
         for span in spans.iter().filter(|s| long(s)) {
             tasks.push(Task::Reuse(span));
         }
-        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence || s.open)) {
+        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence != Collect::Nothing || s.open)) {
             tasks.push(Task::Windows(span));
         }
         let mut start = 0;

@@ -1,6 +1,6 @@
 //! What a pass over a trace gives, and how it is put together from what the workers have found.
 
-use super::{Census, Driver, SampleInfo};
+use super::{Census, Collect, Driver, SampleInfo};
 use crate::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::incidence::Incidence;
 use crate::input::weights::Weights;
@@ -90,7 +90,8 @@ impl Driver {
             all.into_iter().for_each(|one| whole.merge(one));
             whole.counts()
         };
-        let (sets, (incidence, strides)) = rayon::join(|| FootprintSet::of_buckets(tables), || rayon::join(|| Incidence::fold(incidence), || merged(strides)));
+        let collected = if self.options.incidence == Collect::ForMerging { Incidence::gather } else { Incidence::fold };
+        let (sets, (incidence, strides)) = rayon::join(|| FootprintSet::of_buckets(tables), || rayon::join(|| collected(incidence), || merged(strides)));
         let mut buckets: Vec<BucketOutcome> = Vec::new();
         let mut parts = Vec::new();
         let mut reuse = reuse.into_iter();

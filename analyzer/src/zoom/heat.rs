@@ -8,7 +8,7 @@ use super::chosen::{Chosen, Extent};
 use super::regions::{HeatRegions, HeatSums};
 use super::sums::HeatTable;
 use super::time::{Look, by_time};
-use crate::engine::{Aids, Options, SampleInfo, Source, analyse_with};
+use crate::engine::{Aids, Collect, Options, SampleInfo, Source, analyse_with};
 use crate::totals::GroupReuse;
 use serde::Serialize;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ impl Plan {
     /// Counts by a pass over the trace of its own.
     pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
         let chosen = Chosen::new(source, samples, self.extents.iter().enumerate().map(|(c, e)| (e, 0, c as u32)), false);
-        let options = Options { zoom: None, windows: false, samples: false, incidence: false, ..options };
+        let options = Options { zoom: None, windows: false, samples: false, incidence: Collect::Nothing, ..options };
         let aids = Aids { heat: Some(self.regions.clone()), ..Aids::default() };
         let outcome = analyse_with(&chosen, options, aids, &|_| ());
         let mut sums = HeatSums::default();

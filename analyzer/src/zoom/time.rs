@@ -18,7 +18,7 @@ use super::basis::{Basis, STRIDES};
 use super::sums::NO_COLUMN;
 use super::{ByCode, FunctionPart, LoopPart, bucket_counts, heat, top_functions, top_loops, whole_counts};
 use crate::code::{CLASS_STORE, CodeMap};
-use crate::engine::{BucketOutcome, GroupReuse, Options, Outcome, ReuseTotals, SampleInfo, Source, analyse};
+use crate::engine::{BucketOutcome, Collect, GroupReuse, Options, Outcome, ReuseTotals, SampleInfo, Source, analyse};
 use crate::estimate::{Design, Grouped, Kinds};
 use crate::footprint::{FootprintSet, GroupCount, add_counts};
 use crate::hats::{Hats, Places};
@@ -427,7 +427,7 @@ pub fn zoom(
 ) -> TimeZoom {
     let describer = Describer { samples, basis, all: whole.counts.accesses + whole.counts.implied };
     let mut extent = Extent::Samples(by_time(samples, look));
-    let options = Options { zoom: None, windows: false, samples: false, incidence: false, ..options };
+    let options = Options { zoom: None, windows: false, samples: false, incidence: Collect::Nothing, ..options };
     let held = Held::new(source);
     let count = |extents: &[Extent]| {
         let chosen = Chosen::new(&held, samples, extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0)), false);
