@@ -502,6 +502,7 @@ fn refused_module(result: u32) -> Option<&'static str> {
         shared::MODULE_OTHER_SIDECAR => "its sidecar belongs to another build (run mgz-instrument again)",
         shared::MODULE_OVERLAP => "its record numbers overlap with those of another module (instrument both together)",
         shared::MODULE_NOT_TRANSLATED => "not instrumented for burst mode (run `mgz-instrument --for burst`)",
+        shared::MODULE_TOO_MANY => "too many instrumented files in one process",
         shared::MODULE_UNPATCHED => "its code could not be made writable, or its patch table is damaged",
         _ => "the runtime refused it",
     })

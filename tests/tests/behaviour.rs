@@ -288,6 +288,57 @@ fn programs_that_others_start() {
     }
 }
 
+/// The runtime keeps 512 modules; those that are gone make room.
+#[test]
+fn a_library_that_is_opened_and_closed_many_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let text = "#include <dlfcn.h>\n#include <stdio.h>\nstatic long add(long x) { return x * 2; }\nint main(int argc, char **argv) { int n[40]; long s = 0; for (int i = 0; i < 40; i++) n[i] = i * 7;\n\
+        for (int k = 0; k < 700; k++) { void *h = dlopen(argv[1], RTLD_NOW); if (!h) { puts(dlerror()); return 1; }\n\
+        long (*f)(const int *, int, long (*)(long)) = (long (*)(const int *, int, long (*)(long)))dlsym(h, \"plugin_sum\"); s += f(n, 40, add); dlclose(h); }\n\
+        printf(\"%ld\\n\", s); return 0; }\n";
+    std::fs::write(path.join("opens.c"), text).unwrap();
+    let gcc = |args: &[&str]| tools::succeed(Command::new("gcc").current_dir(path).args(["-O2", "-w"]).args(args), LIMIT).unwrap();
+    gcc(&["-shared", "-fPIC", "-o", "libplugin.so", &programs::source("plugin").display().to_string()]);
+    gcc(&["-o", "opens", "opens.c", "-ldl"]);
+    let (program, library) = (path.join("opens"), path.join("libplugin.so"));
+    let expected = tools::succeed(Command::new(&program).arg(&library), LIMIT).unwrap();
+    let (app, library) = (session::instrument(&program, "soft", &[]).unwrap(), session::instrument(&library, "soft", &[]).unwrap());
+    let trace = path.join("trace");
+    let got = tools::run(&mut record_command(&["--mode", "full"], &trace, &app.path, &[&library.path.display().to_string()]), LIMIT).unwrap();
+    same_result("opened 700 times", &expected, &got).unwrap();
+    let trace = rows::read(&trace).unwrap();
+    consistent(&trace);
+    let calls = trace.threads.values().flatten().count();
+    assert!(calls >= 700 * 80, "{calls} rows");
+}
+
+/// A copy without the annotations beside it: nobody knows what its records are, so that its original code runs. (Its clones once ran, until the ring was full.)
+#[test]
+fn a_file_without_its_sidecar_runs_unrecorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("many.c");
+    let text = "#include <stdio.h>\nint t[4096];\nint main(void) { unsigned s = 1; for (int i = 0; i < 3000000; i++) s += t[(s * 5 + i) & 4095]; printf(\"%u\\n\", s); return 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    let program = dir.path().join("many");
+    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+    for (mode, options) in [("ring", ["--for", "ring"]), ("full", ["--for", "ring"]), ("burst", ["--for", "burst"])] {
+        let app = session::instrument(&program, "soft", &options).unwrap();
+        let copy = dir.path().join(format!("copy-{mode}"));
+        tools::succeed(Command::new("cp").arg(&app.path).arg(&copy), LIMIT).unwrap();
+        let trace = dir.path().join(format!("{mode}.trace"));
+        // (The recorder would refuse what it sees that it is asked for.)
+        let line = format!("cd {}; {}; ./copy-*{mode}", dir.path().display(), app.path.display());
+        let got = tools::run(&mut record_command(&["--mode", mode], &trace, "/bin/sh".as_ref(), &["-c", &line]), LIMIT).unwrap();
+        let twice = [&expected.stdout[..], &expected.stdout].concat();
+        assert_eq!((tools::code(&got), String::from_utf8_lossy(&got.stdout)), (0, String::from_utf8_lossy(&twice)), "{mode}: {}", String::from_utf8_lossy(&got.stderr));
+        let said = String::from_utf8_lossy(&got.stderr).into_owned();
+        assert!(said.contains("its sidecar is missing"), "{mode}: {said}");
+        consistent(&rows::read(&trace).unwrap());
+    }
+}
+
 #[test]
 fn standard_streams_are_the_programs_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use crate::process;
 use crate::shared::*;
 use crate::sys::{self, map};
 use crate::thread::exclusively;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 /// A module whose patches are installed (or would be).
 #[derive(Clone, Copy)]
@@ -155,7 +155,12 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     };
     let mut result = result;
     let len = LEN.load(Ordering::Relaxed);
-    if result == MODULE_OK && len < MOST {
+    // A place whose module is gone, once all have been used.
+    let place = if len < MOST { Some(len) } else { modules().iter().position(|m| m.clone_end == 0) };
+    if result == MODULE_OK && place.is_none() {
+        result = MODULE_TOO_MANY;
+    }
+    if let Some(place) = place.filter(|_| result == MODULE_OK) {
         let module = Module {
             bias: info.addr,
             clone_start: info.addr + note.clone_start,
@@ -169,14 +174,21 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             calls: calls(info.addr, note),
             handlers: if note.handlers == 0 { 0 } else { info.addr + note.handlers },
         };
-        // SAFETY: the entry is not visible yet, and the lock is held.
-        unsafe { (&raw mut MODULES[len]).write(module) };
-        LEN.store(len + 1, Ordering::Release);
+        let end = module.clone_end;
+        // SAFETY: the lock is held; nobody looks at the entry before its end is there.
+        unsafe {
+            (&raw mut MODULES[place]).write(Module { clone_end: 0, ..module });
+            compiler_fence(Ordering::Release);
+            (&raw mut MODULES[place].clone_end).write_volatile(end);
+        }
+        LEN.store(len.max(place + 1), Ordering::Release);
     }
     // The recorder must know the module before its first record arrives.
     let row = tell(info, note, result, &path, &sidecar);
     let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
         MODE_OFF => true,
+        // Without its map nobody knows what is what in its clones: the original runs.
+        _ if result != MODULE_OK => false,
         MODE_BURST => catch_calls(info, headers, note),
         _ => install(info, headers, note),
     };
@@ -187,7 +199,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             unsafe { (&raw mut (*row).result).write_volatile(result) };
         }
     }
-    (result == MODULE_OK).then_some(len)
+    place.filter(|_| result == MODULE_OK)
 }
 
 /// First and last byte of a module's original code.

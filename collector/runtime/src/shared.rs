@@ -299,6 +299,8 @@ pub const MODULE_OTHER_SIDECAR: u32 = 4;
 pub const MODULE_OVERLAP: u32 = 5;
 /// [`ModuleRow::result`]: burst, and its calls are not translated.
 pub const MODULE_NOT_TRANSLATED: u32 = 7;
+/// [`ModuleRow::result`]: the process has more modules than the runtime can keep.
+pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 
