@@ -45,7 +45,7 @@ pub fn handler_call() -> Option<u64> {
 
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
-    // SAFETY: entries below LEN are complete; later changes (unloading) only clear `clone_end`.
+    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the place of such an entry sets it last.
     unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
 }
 

@@ -24,9 +24,9 @@ const ARITIES: [(&str, u8); 34] = [
     ("signal", 2), ("kill", 2), ("siglongjmp", 2), ("longjmp", 2), ("__longjmp_chk", 2), ("fputs", 2), ("psiginfo", 2),
 ];
 /// Functions that write numbers and texts: what else they are given they do not look at.
-const PRINTERS: [&str; 18] = [
+const PRINTERS: [&str; 17] = [
     "printf", "fprintf", "dprintf", "sprintf", "snprintf", "syslog", "err", "errx", "warn", "warnx", "__printf_chk", "__fprintf_chk", "__dprintf_chk", "__sprintf_chk", "__snprintf_chk", "__syslog_chk",
-    "__assert_fail", "puts",
+    "__assert_fail",
 ];
 /// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
 const SYSTEM_ARITIES: [(u64, usize); 11] = [(34, 0), (39, 0), (57, 0), (102, 0), (110, 0), (186, 0), (3, 1), (60, 1), (231, 1), (62, 2), (200, 2)];
