@@ -38,6 +38,8 @@ const TOGETHER: usize = front::TOGETHER;
 const TALLY_BITS: u32 = 24;
 /// Rows between two sums, so that no tally overflows.
 const TALLIED: usize = 1 << 22;
+/// Tallies of a group, for one row each in turn: rows that follow one another are often of the same group, and a number that was just written takes several cycles until it can be read.
+const TALLIES: usize = 4;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
@@ -168,7 +170,7 @@ pub struct Footprints {
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
     /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
-    tally: Vec<u64>,
+    tally: Vec<[u64; TALLIES]>,
     /// Rows since then, or some more.
     tallied: usize,
 }
@@ -198,6 +200,7 @@ impl Footprints {
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         for from in (0..rows.len()).step_by(TOGETHER) {
+            rows.expect(from + TOGETHER..from + 2 * TOGETHER);
             self.add_some(&rows.slice(from..(from + TOGETHER).min(rows.len())), &mut owner_of, space as u32);
             self.tallied += TOGETHER;
             if self.tallied > TALLIED {
@@ -212,19 +215,23 @@ impl Footprints {
     fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
         let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
-        let mut records = [0; TOGETHER];
-        let mut owners = 0;
-        for i in 0..len {
-            let group = group[i] as usize;
-            let owner = match owner_of.get(group) {
-                Some(&owner) if owner != NOBODY => owner,
-                _ => self.new_owner(owner_of, group as u32, space),
-            };
-            self.tally[group] += u64::from(implied[i]) << TALLY_BITS | 1;
-            records[i] = record::pack(address[i], size[i], owner);
-            owners |= owner;
+        let (mut owners, mut records) = ([0; TOGETHER], [0; TOGETHER]);
+        let most = group.iter().fold(0, |most, &group| most.max(group)) as usize;
+        if most >= owner_of.len() || most >= self.tally.len() {
+            self.make_room(owner_of, most);
         }
-        if record::any_unfit(address, size, owners) == 0 {
+        let (known, tally) = (&owner_of[..], &mut self.tally[..]);
+        let mut any_owner = 0;
+        for (at, (owner, (&group, &implied))) in owners.iter_mut().zip(group.iter().zip(implied)).enumerate() {
+            *owner = known[group as usize];
+            any_owner |= *owner;
+            tally[group as usize][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
+        }
+        if any_owner >> OWNER_BITS != 0 {
+            self.new_owners(owner_of, group, space);
+            owners.iter_mut().zip(group).for_each(|(owner, &group)| *owner = owner_of[group as usize]);
+        }
+        if record::pack_all(address, size, &owners, &mut records) == 0 {
             if self.front.pays(len) {
                 self.front.add(&records[..len]);
                 self.front.drain(&mut self.partitions);
@@ -267,26 +274,31 @@ impl Footprints {
     fn sum_up(&mut self) {
         self.tallied = 0;
         for (count, tally) in self.counts.iter_mut().zip(&mut self.tally) {
-            let tally = std::mem::take(tally);
-            count.rows += tally & ((1 << TALLY_BITS) - 1);
-            count.implied += tally >> TALLY_BITS;
+            for tally in std::mem::take(tally) {
+                count.rows += tally & ((1 << TALLY_BITS) - 1);
+                count.implied += tally >> TALLY_BITS;
+            }
         }
     }
 
-    /// Gives a group in an address space its number, and the group its counts.
+    /// Makes room for groups up to this one.
     #[cold]
-    fn new_owner(&mut self, owner_of: &mut Vec<u32>, group: u32, space: u32) -> u32 {
-        let at = group as usize;
-        if owner_of.len() <= at {
-            owner_of.resize(at + 1, NOBODY);
+    fn make_room(&mut self, owner_of: &mut Vec<u32>, most: usize) {
+        let room = |len: usize| len.max(most + 1);
+        owner_of.resize(room(owner_of.len()), NOBODY);
+        self.counts.resize(room(self.counts.len()), GroupCount::default());
+        self.tally.resize(room(self.tally.len()), [0; TALLIES]);
+    }
+
+    /// Gives groups in an address space their numbers, if they have none.
+    #[cold]
+    fn new_owners(&mut self, owner_of: &mut [u32], groups: &[u32], space: u32) {
+        for &group in groups {
+            let owner = &mut owner_of[group as usize];
+            if *owner == NOBODY {
+                *owner = self.partitions.store.owner(group, space);
+            }
         }
-        if self.counts.len() <= at {
-            self.counts.resize(at + 1, GroupCount::default());
-            self.tally.resize(at + 1, 0);
-        }
-        let owner = self.partitions.store.owner(group, space);
-        owner_of[at] = owner;
-        owner
     }
 
     /// Adds bytes that a group has touched in an access that started elsewhere.
@@ -296,10 +308,9 @@ impl Footprints {
             self.owner_of.resize(at + 1, Vec::new());
         }
         let mut owner_of = std::mem::take(&mut self.owner_of[at]);
-        let owner = match owner_of.get(group as usize) {
-            Some(&owner) if owner != NOBODY => owner,
-            _ => self.new_owner(&mut owner_of, group, space),
-        };
+        self.make_room(&mut owner_of, group as usize);
+        self.new_owners(&mut owner_of, &[group], space);
+        let owner = owner_of[group as usize];
         self.owner_of[at] = owner_of;
         let end = address.saturating_add(u64::from(size.max(1)) - 1);
         for line in address / 64..=end / 64 {

@@ -26,6 +26,16 @@ impl<'a> Rows<'a> {
         self.len() == 0
     }
 
+    /// Tells that these rows will be read, as far as they are there.
+    #[inline(always)]
+    pub(crate) fn expect(&self, range: std::ops::Range<usize>) {
+        let Rows { address, size, group, implied } = self.slice(range);
+        expect(address);
+        expect(size);
+        expect(group);
+        expect(implied);
+    }
+
     /// Some of the rows; the range is cut to what there is.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Rows<'a> {
         let end = range.end.min(self.len());
@@ -37,6 +47,12 @@ impl<'a> Rows<'a> {
             implied: &self.implied[range],
         }
     }
+}
+
+/// Tells that values will be read: where several columns are read by turns, the processor sees late that they are read in order.
+#[inline(always)]
+fn expect<T>(values: &[T]) {
+    values.iter().step_by(64 / size_of::<T>()).for_each(crate::prefetch);
 }
 
 /// Owned columns of rows.

@@ -10,16 +10,20 @@ pub(super) const OWNER_BITS: u32 = 14;
 pub(super) const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
 const LINE_AT: u32 = OWNER_AT + OWNER_BITS;
 
-/// Where bytes are for an access of `1 << code` bytes at offset 0.
-const BYTES: [u64; 8] = [1, 3, 0xf, 0xff, 0xffff, 0xffff_ffff, u64::MAX, 0];
+/// The code of a size that is a power of two, at most 64: a sequence of bits in which no three are followed by the same three again, moved by the size. (It takes no more than
+/// multiplying and shifting, which there are instructions for vectors for.)
+#[inline(always)]
+const fn code(size: u32) -> u32 {
+    size.wrapping_mul(0b0001_0111) >> 5 & 7
+}
 
-/// What is known after one, by the code of its size, in a place without a key.
+/// What is known after an access at offset 0, by the code of its size, in a place without a key. One code is no size's.
 pub(super) const AT_ZERO: [Place; 8] = {
     let mut places = [Place { key: 0, maps: Maps { bytes: 0, seen: 1, twice: 0 } }; 8];
-    let mut code = 0;
-    while code < 8 {
-        places[code].maps.bytes = BYTES[code];
-        code += 1;
+    let mut size = 1;
+    while size <= 64 {
+        places[code(size) as usize].maps.bytes = u64::MAX >> (64 - size);
+        size *= 2;
     }
     places
 };
@@ -27,26 +31,41 @@ pub(super) const AT_ZERO: [Place; 8] = {
 /// The record of an access; wrong if it is [`unfit`].
 #[inline(always)]
 pub(super) fn pack(address: u64, size: u32, owner: u32) -> u64 {
-    let code = u64::from(size.max(1).trailing_zeros());
-    (address >> 6) << LINE_AT | u64::from(owner) << OWNER_AT | (address & 63) << CODE_BITS | code
+    let size = size + u32::from(size == 0);
+    (address >> 6) << LINE_AT | u64::from(owner) << OWNER_AT | (address & 63) << CODE_BITS | u64::from(code(size))
 }
 
 /// 0 if an access has a record: its size is a power of two, it stays in its line, and all numbers are small enough.
 #[inline(always)]
 pub(super) fn unfit(address: u64, size: u32, owner: u32) -> u64 {
-    let size = size.max(1);
-    let last = (address & 63) + u64::from(size) - 1;
-    address >> (6 + 64 - LINE_AT) | u64::from(owner >> OWNER_BITS) | u64::from(size & (size - 1)) | last >> 6
+    let size = size + u32::from(size == 0);
+    let last = (address as u32 & 63).wrapping_add(size - 1);
+    address >> (6 + 64 - LINE_AT) | u64::from(owner >> OWNER_BITS | size & (size - 1) | last >> 6)
 }
 
-/// 0 if all accesses by these owners have records. (The compiler makes vectors of it.)
+/// The records of accesses, and 0 if all have one.
+pub(super) fn pack_all(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        return unsafe { pack_wide(address, size, owner, records) };
+    }
+    pack_each(address, size, owner, records)
+}
+
+/// With vectors of four.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn pack_wide(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
+    pack_each(address, size, owner, records)
+}
+
 #[inline(always)]
-pub(super) fn any_unfit(address: &[u64], size: &[u32], owners: u32) -> u64 {
-    let each = address.iter().zip(size).fold((0, 0), |(far, odd), (&address, &size)| {
-        let size = size + u32::from(size == 0);
-        (far | address, odd | size & (size - 1) | (address as u32 & 63).wrapping_add(size - 1) >> 6)
-    });
-    each.0 >> (6 + 64 - LINE_AT) | u64::from(each.1) | u64::from(owners >> OWNER_BITS)
+fn pack_each(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
+    address.iter().zip(size).zip(owner).zip(records).fold(0, |any, (((&address, &size), &owner), record)| {
+        *record = pack(address, size, owner);
+        any | unfit(address, size, owner)
+    })
 }
 
 /// The line of a record.
@@ -65,7 +84,7 @@ pub(super) fn key(record: u64) -> u64 {
 #[inline(always)]
 pub(super) fn maps(record: u64) -> Maps {
     let offset = record >> CODE_BITS & 63;
-    Maps { seen: 1 << offset, twice: 0, bytes: BYTES[record as usize & 7] << offset }
+    Maps { seen: 1 << offset, twice: 0, bytes: AT_ZERO[record as usize & 7].maps.bytes << offset }
 }
 
 #[cfg(test)]
@@ -80,7 +99,15 @@ mod tests {
             let bytes = size.max(1);
             let fits = address < 1 << 47 && owner < 1 << 14 && bytes.is_power_of_two() && address % 64 + u64::from(bytes) <= 64;
             prop_assert_eq!(unfit(address, size, owner) == 0, fits);
-            prop_assert_eq!(any_unfit(&[0, address, 63], &[9 - 1, size, 1], 7 | owner) == 0, fits);
+            let (address_of, size_of, owner_of, mut records) = ([0, address, 63, 7, 9], [8, size, 1, 64, 4], [0, owner, 3, 2, 1], [0; 5]);
+            // The last ones are alone: what is left over of a vector.
+            for from in 0..2 {
+                let some = from..from + 4;
+                let any = pack_all(&address_of[some.clone()], &size_of[some.clone()], &owner_of[some.clone()], &mut records[some.clone()]);
+                prop_assert!(some.clone().filter(|&i| i != 3).all(|i| records[i] == pack(address_of[i], size_of[i], owner_of[i])));
+                prop_assert!(any != 0, "64 bytes at 7 are of two lines");
+            }
+            prop_assert_eq!(pack_all(&address_of[..3], &size_of[..3], &owner_of[..3], &mut records) == 0, fits);
             prop_assert_eq!(owner_in(pack_key(address / 64, owner * 500)), owner * 500);
             if fits {
                 let record = pack(address, size, owner);
