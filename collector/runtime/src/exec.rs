@@ -103,7 +103,8 @@ fn instrumented(path: *const u8) -> bool {
     if process::header().is_none() {
         return false;
     }
-    let fd = sys::open(path, false);
+    // The program may be no file at all: opening a pipe would wait for its other end.
+    let fd = sys::open_quietly(path);
     if fd < 0 {
         return false;
     }

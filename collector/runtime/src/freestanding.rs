@@ -172,10 +172,9 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 unsafe extern "C" fn settle(_: *mut Saved) {
     let gs = sys::gs();
     let Some(ring) = thread::ring_at(gs) else { return };
-    if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
-        // As after `vfork`.
-        if gs == ring.address && ring.control().pid != sys::getpid() {
-            guard::give_up(ring);
+    if process::borrows_memory() {
+        if gs == ring.address {
+            threads::begin_raw(ring);
         }
         return;
     }

@@ -43,6 +43,11 @@ pub fn handler_call() -> Option<u64> {
     modules().iter().map(|m| m.handlers).find(|&at| at != 0)
 }
 
+/// In a new child: no other thread holds the lock.
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+}
+
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
     // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the place of such an entry sets it last.
