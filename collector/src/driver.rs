@@ -12,7 +12,7 @@ use crate::drain::{Drainer, KnownProcess, Tally};
 use crate::heap::hooks::Hook;
 use crate::heap::{Collector, Heap};
 use crate::runtime_image::RuntimeImage;
-use crate::shared::{MAX_MODULES, count};
+use crate::shared::count;
 use crate::signals::{FileSizesLifted, Signals};
 use crate::trigger::Trigger;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
@@ -353,7 +353,7 @@ fn record(
     })?;
     let Session { modules, mut problems, .. } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
-    for (number, name) in count::NAMES.iter().enumerate() {
+    for &(number, name) in &count::NAMES {
         let value = arena.counter(number);
         if value != 0 {
             dropped.insert((*name).to_owned(), value);
@@ -489,12 +489,12 @@ impl Session<'_> {
 
     /// Tells of new modules and of the progress.
     fn report(&mut self, on_event: &mut dyn FnMut(&Event)) {
-        while self.modules.len() < MAX_MODULES {
-            let Some(row) = self.arena.module(self.modules.len()) else { break };
+        while let Some(row) = self.arena.module(self.modules.len()) {
             let module = ModuleSeen::from(row);
             self.modules.push(module.clone());
             on_event(&Event::Module(module));
         }
+        self.arena.modules_read(self.modules.len());
         for index in 0..self.arena.slots_tried() {
             let seen = self.arena.slot(index).snapshot();
             if self.threads.len() <= index {

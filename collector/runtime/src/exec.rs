@@ -4,6 +4,7 @@
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
+use crate::shared::count;
 use crate::sys::{self, map};
 use core::arch::naked_asm;
 
@@ -58,6 +59,11 @@ impl Drop for Environment {
 fn environment_for(instrumented: bool, list: Strings) -> Environment {
     let unchanged = Environment { list, memory: 0, bytes: 0 };
     if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
+        return unchanged;
+    }
+    if !process::can_reach_recorder() {
+        // The loader would complain on the program's standard error.
+        process::count(count::FORBIDDEN, 1);
         return unchanged;
     }
     let n = length(list);

@@ -25,6 +25,7 @@ pub mod ahead;
 pub mod attach;
 pub mod code;
 pub mod context;
+pub mod filter;
 pub mod heaplog;
 pub mod known;
 pub mod shared;
@@ -57,6 +58,8 @@ pub mod next;
 pub mod pace;
 #[cfg(not(test))]
 pub mod process;
+#[cfg(not(test))]
+pub mod seal;
 #[cfg(not(test))]
 pub mod signals;
 #[cfg(not(test))]

@@ -19,6 +19,7 @@ pub mod nr {
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const MADVISE: usize = 28;
+    pub const CLONE: usize = 56;
     pub const EXECVE: usize = 59;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
@@ -28,6 +29,7 @@ pub mod nr {
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const CLONE3: usize = 435;
 }
 
 /// Makes a system call with up to six arguments. Returns the kernel's value: −errno on failure.

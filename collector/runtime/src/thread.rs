@@ -16,9 +16,9 @@
 
 mod memory;
 
-pub use memory::{free_place, in_guard, lap_end, next_lap, place_of, set_up_scrap, spare_end};
+pub use memory::{free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end};
 
-use self::memory::{SCRAP, claim, lap_bytes, private_page, reserve_private, reserve_slot};
+use self::memory::{SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot};
 use crate::hooks::{self, Hooks};
 use crate::process;
 use crate::shared::*;
@@ -281,7 +281,7 @@ pub fn set_up_borrower() {
 fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     let Some(header) = process::header() else { return };
     let ring = exclusively(&LOCK, || {
-        let ring = take(header)?;
+        let ring = take(header).or_else(|| list(provision))?;
         // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
         begin(header, ring);
         Some(ring)

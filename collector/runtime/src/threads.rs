@@ -27,6 +27,9 @@ static mut STARTS: [Start; POOL] = [FREE; POOL];
 
 /// Takes a place. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
+    if process::header().is_some() && !thread::provide() {
+        return 0;
+    }
     let ring = thread::current();
     let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
     let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);

@@ -363,6 +363,9 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if info.code > 0 && crate::pace::is_ours(ring, info.value as u32 as i32) {
         return crate::pace::hit(ring, context);
     }
+    if crate::seal::is_sealed() {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
     if process::header().is_some_and(is_over) {
         // The thread goes on as if it had never been recorded.
         return disarm(ring);

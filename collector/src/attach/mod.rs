@@ -32,10 +32,10 @@ use threads::{Borrowed, Held};
 pub struct Refused(pub String);
 
 /// Functions of the C library that the runtime calls.
-const CALLED: [&str; 31] = [
+const CALLED: [&str; 33] = [
     "clone", "epoll_pwait", "epoll_pwait2", "execve", "execvpe", "fexecve", "fork", "posix_spawn", "posix_spawnp", "ppoll", "pselect", "pthread_cancel", "pthread_create",
     "pthread_detach", "pthread_setcanceltype", "sigsuspend", "thrd_create", "timer_create", "__errno_location", "dl_iterate_phdr", "environ",
-    "mq_notify", "_Fork", "daemon", "forkpty", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "setcontext", "swapcontext",
+    "mq_notify", "_Fork", "daemon", "forkpty", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "setcontext", "swapcontext", "prctl", "syscall",
 ];
 /// Attempts to find all threads outside of places where they cannot be taken in.
 const ATTEMPTS: usize = 100;

@@ -36,8 +36,13 @@ pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mu
         }
     }
     let action = actions::seen(SIGSEGV);
-    let blocked = thread::current().is_some_and(|r| shield::is_blocked(r.private(), c.registers[RSP] as usize));
+    let ring = thread::current();
+    let blocked = ring.is_some_and(|r| shield::is_blocked(r.private(), c.registers[RSP] as usize));
     let synchronous = i.code > 0;
+    if let Some(ring) = ring.filter(|_| blocked && !synchronous) {
+        shield::keep(ring.private());
+        return 0;
+    }
     if action.handler == SIG_IGN && !synchronous {
         return 0;
     }
