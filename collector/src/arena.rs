@@ -315,6 +315,12 @@ impl Arena {
         }
     }
 
+    /// Rows of the module table that processes have begun to write.
+    pub fn modules_claimed(&self) -> usize {
+        // SAFETY: the word lies in the mapping, and only this atomic is referred to.
+        unsafe { &(*self.header()).module_count }.load(Ordering::Acquire) as usize
+    }
+
     /// So many rows of the module table have been read: others may take their places.
     pub fn modules_read(&self, count: usize) {
         // SAFETY: the word lies in the mapping, and only this atomic is referred to.

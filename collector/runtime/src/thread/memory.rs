@@ -142,6 +142,10 @@ impl Range {
     }
 }
 
+/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for dead threads some fifty times a second.
+const ATTEMPTS: usize = 40;
+const PATIENCE: u64 = 10_000_000;
+
 /// Maps a free thread slot of the file behind `ring.address`.
 pub(super) fn claim(header: &Header, ring: Ring) -> bool {
     if !seal::may_set_up() {
@@ -152,26 +156,56 @@ pub(super) fn claim(header: &Header, ring: Ring) -> bool {
         return false;
     }
     let mut found = false;
+    for _ in 0..ATTEMPTS {
+        let left = match claim_once(header, ring, fd) {
+            Claim::Found => {
+                found = true;
+                break;
+            }
+            Claim::Failed => break,
+            Claim::Full { left } => left,
+        };
+        // What dead processes have left is the recorder's to take.
+        if !left || header.stop.load(Ordering::Relaxed) != 0 || !sys::process_exists(header.recorder) {
+            break;
+        }
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        sys::futex_wait(NEVER.as_ptr(), 0, PATIENCE);
+    }
+    sys::close(fd);
+    found
+}
+
+enum Claim {
+    Found,
+    /// Memory cannot be mapped.
+    Failed,
+    /// All slots are in use, or `left`: by threads that are no more.
+    Full { left: bool },
+}
+
+fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
+    let mut left = false;
     for _ in 0..MAX_THREADS {
         let index = header.counters[count::NEXT_SLOT].fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
         let offset = slot_offset(index, header.stride);
         if !place(ring.address, PAGE, fd, offset) {
-            break;
+            return Claim::Failed;
         }
         let control = ring.control();
         if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             control.index = index as u32;
             control.published = AtomicU64::new(0);
             control.drained = AtomicU32::new(0);
-            found = place_rest(header, ring, fd, offset);
-            if !found {
-                control.state.store(FREE, Ordering::Release);
+            if place_rest(header, ring, fd, offset) {
+                return Claim::Found;
             }
-            break;
+            control.state.store(FREE, Ordering::Release);
+            return Claim::Failed;
         }
+        left |= control.pid != 0 && sys::tgkill(control.pid, control.tid, 0) == -3;
     }
-    sys::close(fd);
-    found
+    Claim::Full { left }
 }
 
 /// Maps part of the file at a fixed place of a reservation, not to be inherited by children.
