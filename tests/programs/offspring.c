@@ -1,5 +1,6 @@
 /* Processes and threads as few programs make them, and limits that few programs set. `offspring CASE`. */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
@@ -135,6 +136,28 @@ static int messages(void) {
     return work(3) % 8;
 }
 
+static int transfers(void) {
+    int file = open("/proc/self/exe", O_RDONLY);
+    unsigned right = work(1);
+    for (int i = 1; i <= 40; i++) {
+        static char bytes[512];
+        struct aiocb block = {.aio_fildes = file, .aio_buf = bytes, .aio_nbytes = sizeof bytes}, *list[] = {&block};
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_value.sival_int = i};
+        event.sigev_notify_function = notify;
+        if (i % 2)
+            block.aio_sigevent = event;
+        else
+            block.aio_lio_opcode = LIO_READ;
+        if (i % 2 ? aio_read(&block) : lio_listio(LIO_NOWAIT, list, 1, &event))
+            return 1;
+        while (notified != i)
+            if (work(1) != right)
+                return 2;
+        printf("%zd\n", aio_return(&block));
+    }
+    return work(3) % 8;
+}
+
 static void *raises(void *unused) {
     while (!stop)
         raise(SIGUSR1);
@@ -262,7 +285,7 @@ static const struct {
     const char *name;
     int (*run)(void);
 } cases[] = {
-    {"beside", beside}, {"instead", instead}, {"refused", refused}, {"timers", timers}, {"messages", messages}, {"busy-forks", busy_forks},
+    {"beside", beside}, {"instead", instead}, {"refused", refused}, {"timers", timers}, {"messages", messages}, {"transfers", transfers}, {"busy-forks", busy_forks},
     {"pipes", pipes}, {"little-data", little_data}, {"little-space", little_space}, {"strict", strict}, {"other-user", other_user}, {"programs", programs},
 };
 

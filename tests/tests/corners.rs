@@ -60,7 +60,7 @@ fn processes_that_share_memory() {
 
 #[test]
 fn threads_that_the_c_library_makes() {
-    same("offspring", &["-lrt"], &["timers", "messages"], |_, _, _| {});
+    same("offspring", &["-lrt"], &["timers", "messages", "transfers"], |_, _, _| {});
 }
 
 #[test]
@@ -82,4 +82,26 @@ fn what_the_recorder_may_not_follow_is_counted() {
         let may = case == "strict" || unsafe { libc::geteuid() } == 0;
         assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
     });
+}
+
+/// Daemons close all descriptors; the event that begins windows is among them.
+#[test]
+fn programs_that_close_everything_are_sampled() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <string.h>\n#include <sys/resource.h>\n#include <unistd.h>\nstatic volatile unsigned t[4096];\n\
+        int main(int argc, char **argv) { struct rlimit l; getrlimit(RLIMIT_NOFILE, &l); if (!strcmp(argv[1], \"range\")) close_range(3, ~0u, 0); else if (!strcmp(argv[1], \"from\")) closefrom(3);\n\
+        else for (unsigned i = 3; i < l.rlim_cur && i < 100000; i++) close(i);\n\
+        unsigned s = 1; for (int k = 0; k < 60000; k++) for (int i = 0; i < 4096; i++) s += t[(i * 7 + k) & 4095] ^ s << 1; printf(\"%u\\n\", s); return 0; }\n";
+    std::fs::write(dir.path().join("closing.c"), text).unwrap();
+    let program = dir.path().join("closing");
+    tools::succeed(Command::new("gcc").args(["-O1", "-w", "-o"]).arg(&program).arg(dir.path().join("closing.c")), LIMIT).unwrap();
+    let app = session::instrument(&program, "soft", &["--for", "burst"]).unwrap();
+    for way in ["range", "from", "loop"] {
+        let expected = tools::run(Command::new(&program).arg(way), LIMIT).unwrap();
+        let trace = dir.path().join(way);
+        let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "1000"], &trace, &app.path, &[way]), LIMIT).unwrap();
+        same_result(way, &expected, &got).unwrap();
+        let samples = mgz_tests::rows::read(&trace).unwrap().manifest.totals.samples;
+        assert!(samples > 10, "{way}: {samples} samples");
+    }
 }

@@ -39,6 +39,8 @@ pub mod cancel;
 #[cfg(not(test))]
 pub mod clock;
 #[cfg(not(test))]
+pub mod descriptors;
+#[cfg(not(test))]
 pub mod exec;
 #[cfg(not(test))]
 pub mod freestanding;
@@ -54,6 +56,8 @@ mod memory;
 pub mod modules;
 #[cfg(not(test))]
 pub mod next;
+#[cfg(not(test))]
+pub mod notifications;
 #[cfg(not(test))]
 pub mod pace;
 #[cfg(not(test))]

@@ -6,7 +6,7 @@ use crate::shared::PAGE;
 use crate::sys::{self, map};
 use crate::thread;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
@@ -66,9 +66,11 @@ fn in_pool(start: usize) -> bool {
 
 /// A pair that is returned in rax and rdx.
 #[repr(C)]
-struct Call {
-    function: usize,
-    argument: usize,
+pub struct Call {
+    /// What is called.
+    pub function: usize,
+    /// With what.
+    pub argument: usize,
 }
 
 /// First step of a new thread.
@@ -89,7 +91,7 @@ pub fn begin_raw(parents: thread::Ring) {
 }
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
-fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
+pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
     let old = sys::sigprocmask(0, Some(!0));
     let gs = sys::gs();
     let borrows = process::borrows_memory();
@@ -171,102 +173,6 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
         release(start);
     }
     r
-}
-
-/// What a notification calls. It may come as often as it likes, and one more when its timer is gone: places are never given back, but notifications that are
-/// alike share one if they were made one shortly after the other.
-struct Notifications {
-    /// The page in which places are taken, and the next one in it.
-    page: AtomicUsize,
-    next: AtomicUsize,
-}
-
-static NOTIFICATIONS: Notifications = Notifications { page: AtomicUsize::new(0), next: AtomicUsize::new(0) };
-static NOTIFICATIONS_LOCK: AtomicU32 = AtomicU32::new(0);
-
-/// In a new child: no other thread holds the lock.
-pub fn unlock() {
-    NOTIFICATIONS_LOCK.store(0, Ordering::Relaxed);
-}
-
-/// A place for a notification. `None` if there is no memory for one.
-fn place_of_notification(function: usize, argument: usize) -> Option<*const Call> {
-    const IN_PAGE: usize = PAGE / size_of::<Call>();
-    thread::exclusively(&NOTIFICATIONS_LOCK, || {
-        let Notifications { page, next } = &NOTIFICATIONS;
-        let (mut at, mut n) = (page.load(Ordering::Relaxed) as *mut Call, next.load(Ordering::Relaxed));
-        // SAFETY: places below `n` of the page are complete.
-        if let Some(known) = (0..n).map(|i| unsafe { at.add(i) }).find(|&call| unsafe { (*call).function == function && (*call).argument == argument }) {
-            return Some(known.cast_const());
-        }
-        if at.is_null() || n == IN_PAGE {
-            // SAFETY: a new mapping.
-            at = unsafe { sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) }.ok()? as *mut Call;
-            n = 0;
-            page.store(at as usize, Ordering::Relaxed);
-        }
-        // SAFETY: the page has room for it.
-        unsafe { at.add(n).write(Call { function, argument }) };
-        next.store(n + 1, Ordering::Relaxed);
-        // SAFETY: as above.
-        Some(unsafe { at.add(n) })
-    })
-}
-
-/// A copy of a `struct sigevent` (64 bytes: value, signal and kind, function, attributes) whose function is entered through a trampoline that gives its thread a
-/// ring. `Ok(None)` if the event starts no thread, an error if there is no memory.
-///
-/// # Safety
-/// `event` must be null or valid.
-unsafe fn by_thread(event: *const [usize; 8]) -> Result<Option<[usize; 8]>, ()> {
-    const SIGEV_THREAD: u32 = 2;
-    // SAFETY: the caller's contract.
-    let Some(event) = unsafe { event.as_ref() }.filter(|e| (e[1] >> 32) as u32 == SIGEV_THREAD && process::header().is_some()) else { return Ok(None) };
-    let mut changed = *event;
-    changed[0] = place_of_notification(event[2], event[0]).ok_or(())? as usize;
-    changed[2] = notify as *const () as usize;
-    Ok(Some(changed))
-}
-
-/// `SIGEV_THREAD` notifications run in threads that the C library makes for itself.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], timer: usize) -> i32 {
-    let Some(real) = next!(c"timer_create", unsafe extern "C" fn(i32, *const [usize; 8], usize) -> i32) else { return fail(ENOSYS) };
-    // SAFETY: the caller's arguments.
-    match unsafe { by_thread(event) } {
-        // SAFETY: as above.
-        Ok(changed) => unsafe { real(clock, changed.as_ref().map_or(event, |e| e), timer) },
-        Err(()) => fail(EAGAIN),
-    }
-}
-
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mq_notify(queue: i32, event: *const [usize; 8]) -> i32 {
-    let Some(real) = next!(c"mq_notify", unsafe extern "C" fn(i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
-    // SAFETY: the caller's arguments.
-    match unsafe { by_thread(event) } {
-        // SAFETY: as above.
-        Ok(changed) => unsafe { real(queue, changed.as_ref().map_or(event, |e| e)) },
-        Err(()) => fail(ENOMEM),
-    }
-}
-
-/// As `begin`, for a start that is used again.
-extern "C" fn begin_notification(place: *const Call) -> Call {
-    // SAFETY: made by `place_of_notification`, never released.
-    let call = unsafe { Call { function: (*place).function, argument: (*place).argument } };
-    come_into_being(false, false);
-    call
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn notify() {
-    naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin_notification)
 }
 
 /// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells of.
