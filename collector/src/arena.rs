@@ -294,14 +294,12 @@ impl Arena {
 
     /// A complete row of the module table, or `None` if there is none at this place yet.
     pub fn module(&self, index: usize) -> Option<Row> {
-        if index >= MAX_MODULES {
-            return None;
-        }
-        // SAFETY: the row lies in the mapping (index checked). Only an atomic is referred to; plain fields are
+        let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
+        // SAFETY: the row lies in the mapping (the place is below the table's length). Only an atomic is referred to; plain fields are
         // copied by volatile reads, and every bit pattern is a value of theirs.
         unsafe {
-            let row = &raw mut (*self.header()).modules[index];
-            if (*row).ready.load(Ordering::Acquire) != 1 {
+            let row = &raw mut (*self.header()).modules[place];
+            if (*row).ready.load(Ordering::Acquire) as usize != turn {
                 return None;
             }
             Some(Row {
@@ -314,6 +312,21 @@ impl Arena {
                 path: until_zero((&raw const (*row).path).read_volatile()),
                 sidecar: until_zero((&raw const (*row).sidecar).read_volatile()),
             })
+        }
+    }
+
+    /// Rows of the module table that processes have begun to write.
+    pub fn modules_claimed(&self) -> usize {
+        // SAFETY: the word lies in the mapping, and only this atomic is referred to.
+        unsafe { &(*self.header()).module_count }.load(Ordering::Acquire) as usize
+    }
+
+    /// So many rows of the module table have been read: others may take their places.
+    pub fn modules_read(&self, count: usize) {
+        // SAFETY: the word lies in the mapping, and only this atomic is referred to.
+        let word = unsafe { &(*self.header()).modules_read };
+        if word.swap(count as u32, Ordering::Release) != count as u32 {
+            futex_wake(word);
         }
     }
 

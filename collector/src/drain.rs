@@ -381,7 +381,8 @@ impl<'a> Drainer<'a> {
                 Verdict::Suspect => living += 1,
                 Verdict::Alive => {
                     living += 1;
-                    if pid == 0 || state != LIVE {
+                    // (One that has not begun yet is not older than the one that it takes the place of.)
+                    if pid == 0 || begin_ns == 0 || state != LIVE {
                         continue;
                     }
                     // A thread has one ring. If there are two, it has executed another program and the older is left over.

@@ -12,7 +12,7 @@ use crate::drain::{Drainer, KnownProcess, Tally};
 use crate::heap::hooks::Hook;
 use crate::heap::{Collector, Heap};
 use crate::runtime_image::RuntimeImage;
-use crate::shared::{MAX_MODULES, count};
+use crate::shared::count;
 use crate::signals::{FileSizesLifted, Signals};
 use crate::trigger::Trigger;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
@@ -324,7 +324,7 @@ fn record(
     let mut subject = begin(&image, &arena, &signals)?;
     let watcher = subject.watcher().map_err(own("watching the process"))?;
     let crew = Crew::new(&drainer, &arena);
-    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), threads: Vec::new(), problems: Vec::new(), segment: EncodedSegment::default(), until: options.duration.map(|d| began + d) };
+    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), rows: 0, unfinished: None, threads: Vec::new(), problems: Vec::new(), segment: EncodedSegment::default(), until: options.duration.map(|d| began + d) };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
@@ -353,7 +353,7 @@ fn record(
     })?;
     let Session { modules, mut problems, .. } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
-    for (number, name) in count::NAMES.iter().enumerate() {
+    for &(number, name) in &count::NAMES {
         let value = arena.counter(number);
         if value != 0 {
             dropped.insert((*name).to_owned(), value);
@@ -412,6 +412,9 @@ struct Session<'a> {
     drainer: &'a Drainer<'a>,
     signals: &'a Signals,
     modules: Vec<ModuleSeen>,
+    /// Rows of the module table that were read, and since when the next one is being written.
+    rows: usize,
+    unfinished: Option<Instant>,
     /// Process and thread that were seen last in each thread slot.
     threads: Vec<(u32, u32)>,
     problems: Vec<String>,
@@ -487,14 +490,31 @@ impl Session<'_> {
         self.report(on_event);
     }
 
+    /// The next row of the module table. One whose process was killed while it wrote is left out.
+    fn next_row(&mut self) -> Option<crate::arena::Row> {
+        const LONGEST: Duration = Duration::from_secs(2);
+        while self.rows < self.arena.modules_claimed() {
+            let row = self.arena.module(self.rows);
+            if row.is_none() && self.unfinished.get_or_insert_with(Instant::now).elapsed() < LONGEST {
+                return None;
+            }
+            self.rows += 1;
+            self.unfinished = None;
+            if row.is_some() {
+                return row;
+            }
+        }
+        None
+    }
+
     /// Tells of new modules and of the progress.
     fn report(&mut self, on_event: &mut dyn FnMut(&Event)) {
-        while self.modules.len() < MAX_MODULES {
-            let Some(row) = self.arena.module(self.modules.len()) else { break };
+        while let Some(row) = self.next_row() {
             let module = ModuleSeen::from(row);
             self.modules.push(module.clone());
             on_event(&Event::Module(module));
         }
+        self.arena.modules_read(self.rows);
         for index in 0..self.arena.slots_tried() {
             let seen = self.arena.slot(index).snapshot();
             if self.threads.len() <= index {

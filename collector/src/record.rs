@@ -515,7 +515,8 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "threads_without_ring" => format!("{n} threads were not recorded: no room for their rings (too many threads at once)"),
         "foreign_threads" => format!("{n} times a thread met the ring of another and stopped recording"),
         "lost_probe_states" => format!("{n} signals interrupted probes in an unknown state; the records around them may be missing"),
-        "modules_untold" => format!("{n} modules could not be told to the recorder; their loads are missing"),
+        "modules_untold" => format!("{n} modules could not be told to the recorder in time; their loads are missing"),
+        "forbidden" => format!("{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root)"),
         "damaged_chunks" => format!("{n} chunks of records were damaged by the program and are missing"),
         _ => return None,
     })

@@ -2,6 +2,10 @@
 
 /// Index into [`Context::registers`] for each hardware register number.
 const ORDER: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
+/// Index of rax.
+pub const RAX: usize = 13;
+/// Index of the stack pointer.
+pub const RSP: usize = 15;
 /// Index of the instruction pointer.
 pub const RIP: usize = 16;
 /// General registers, rip and flags: what a handler may change.

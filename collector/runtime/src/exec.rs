@@ -4,6 +4,7 @@
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
+use crate::shared::count;
 use crate::sys::{self, map};
 use core::arch::naked_asm;
 
@@ -60,6 +61,11 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
     if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
+    if !process::can_reach_recorder() {
+        // The loader would complain on the program's standard error.
+        process::count(count::FORBIDDEN, 1);
+        return unchanged;
+    }
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
@@ -103,7 +109,8 @@ fn instrumented(path: *const u8) -> bool {
     if process::header().is_none() {
         return false;
     }
-    let fd = sys::open(path, false);
+    // The program may be no file at all: opening a pipe would wait for its other end.
+    let fd = sys::open_quietly(path);
     if fd < 0 {
         return false;
     }

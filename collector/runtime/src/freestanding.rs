@@ -147,6 +147,7 @@ hook!(
 );
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
+    const ENOMEM: isize = 12;
     // SAFETY: what `before` has just pushed.
     let r = unsafe { &mut *registers };
     let result = match r.rax as usize {
@@ -156,6 +157,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
         nr::RT_SIGPROCMASK => unsafe { signals::system_sigprocmask(r.rdi as i32, r.rsi as *const u64, r.rdx as *mut u64) },
         // SAFETY: as above.
         nr::SIGALTSTACK => unsafe { signals::alternate_stack(r.rdi as *const _, r.rsi as *mut _) },
+        nr::CLONE | nr::CLONE3 if !thread::provide() => -ENOMEM,
         nr::EXECVE => {
             // SAFETY: as above.
             r.rdx = unsafe { exec::environment_of_call(r.rdi as *const u8, r.rdx as *const *const u8) } as u64;
@@ -172,10 +174,9 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 unsafe extern "C" fn settle(_: *mut Saved) {
     let gs = sys::gs();
     let Some(ring) = thread::ring_at(gs) else { return };
-    if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
-        // As after `vfork`.
-        if gs == ring.address && ring.control().pid != sys::getpid() {
-            guard::give_up(ring);
+    if process::borrows_memory() {
+        if gs == ring.address {
+            threads::begin_raw(ring);
         }
         return;
     }

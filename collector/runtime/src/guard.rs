@@ -47,6 +47,9 @@ fn draw(header: &Header, control: &mut Control) {
 /// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
 /// over for this thread.
 pub fn turn(header: &Header, ring: Ring) -> bool {
+    if crate::seal::is_sealed() {
+        return false;
+    }
     let control = ring.control();
     if control.tid != sys::gettid() {
         process::count(count::FOREIGN_THREADS, 1);

@@ -25,6 +25,7 @@ pub mod ahead;
 pub mod attach;
 pub mod code;
 pub mod context;
+pub mod filter;
 pub mod heaplog;
 pub mod known;
 pub mod shared;
@@ -37,6 +38,8 @@ pub mod addrmap;
 pub mod cancel;
 #[cfg(not(test))]
 pub mod clock;
+#[cfg(not(test))]
+pub mod descriptors;
 #[cfg(not(test))]
 pub mod exec;
 #[cfg(not(test))]
@@ -54,9 +57,13 @@ pub mod modules;
 #[cfg(not(test))]
 pub mod next;
 #[cfg(not(test))]
+pub mod notifications;
+#[cfg(not(test))]
 pub mod pace;
 #[cfg(not(test))]
 pub mod process;
+#[cfg(not(test))]
+pub mod seal;
 #[cfg(not(test))]
 pub mod signals;
 #[cfg(not(test))]

@@ -43,6 +43,11 @@ pub fn handler_call() -> Option<u64> {
     modules().iter().map(|m| m.handlers).find(|&at| at != 0)
 }
 
+/// In a new child: no other thread holds the lock.
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+}
+
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
     // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the place of such an entry sets it last.
@@ -183,8 +188,6 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         }
         LEN.store(len.max(place + 1), Ordering::Release);
     }
-    // The recorder must know the module before its first record arrives.
-    let row = tell(info, note, result, &path, &sidecar);
     let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
         MODE_OFF => true,
         // Without its map nobody knows what is what in its clones: the original runs.
@@ -194,11 +197,9 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     };
     if result == MODULE_OK && !done {
         result = MODULE_UNPATCHED;
-        if let Some(row) = row {
-            // SAFETY: the row is this process's own.
-            unsafe { (&raw mut (*row).result).write_volatile(result) };
-        }
     }
+    // The recorder must know the module before its first record arrives. None of its code has run yet.
+    tell(info, note, result, &path, &sidecar);
     place.filter(|_| result == MODULE_OK)
 }
 
@@ -279,14 +280,11 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     result
 }
 
-fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES], sidecar: &[u8; PATH_BYTES]) -> Option<*mut ModuleRow> {
-    let header = process::header()?;
-    let index = header.module_count.fetch_add(1, Ordering::AcqRel) as usize;
-    let Some(row) = header.modules.get(index) else {
-        process::count(count::MODULES_UNTOLD, 1);
-        return None;
-    };
-    let row = core::ptr::from_ref(row) as *mut ModuleRow;
+fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES], sidecar: &[u8; PATH_BYTES]) {
+    let Some(header) = process::header() else { return };
+    let Some(index) = claim_row(header) else { return process::count(count::MODULES_UNTOLD, 1) };
+    let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
+    let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
     // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
     unsafe {
         (*row).result = result;
@@ -297,11 +295,34 @@ fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES]
         (*row).sidecar_id = note.sidecar_id;
         (*row).path = *path;
         (*row).sidecar = *sidecar;
-        (*row).ready.store(1, Ordering::Release);
+        (*row).ready.store(turn, Ordering::Release);
     }
     header.doorbell.fetch_add(1, Ordering::Release);
     sys::futex_wake(header.doorbell.as_ptr());
-    Some(row)
+}
+
+/// Number of a free row of the recorder's table; waits for one if the recorder has many to read. `None` if that takes too long.
+fn claim_row(header: &Header) -> Option<u32> {
+    const PATIENCE: u64 = 50_000_000;
+    const ATTEMPTS: u32 = 100;
+    let mut waited = 0;
+    loop {
+        let (read, index) = (header.modules_read.load(Ordering::Acquire), header.module_count.load(Ordering::Acquire));
+        if index.wrapping_sub(read) < MAX_MODULES as u32 {
+            // What is claimed is written at once: the recorder reads rows in their order.
+            if header.module_count.compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Some(index);
+            }
+            continue;
+        }
+        waited += 1;
+        if waited > ATTEMPTS || header.stop.load(Ordering::Relaxed) != 0 || !sys::process_exists(header.recorder) {
+            return None;
+        }
+        header.doorbell.fetch_add(1, Ordering::Release);
+        sys::futex_wake(header.doorbell.as_ptr());
+        sys::futex_wait(header.modules_read.as_ptr(), read, PATIENCE);
+    }
 }
 
 /// The module's table of patches.

@@ -1,13 +1,13 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
-use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, VERSION};
+use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, VERSION};
 use crate::sys;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
-/// The process for which the tables in this address space hold; differs from getpid() right after a fork.
-pub static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Where [`owner`] is noted: in a page that the kernel clears in forked children.
+static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Longest path of the shared memory and of the runtime itself.
 const PATH: usize = 256;
@@ -20,6 +20,51 @@ static mut OWN_PATH: [u8; PATH] = [0; PATH];
 pub fn header() -> Option<&'static Header> {
     // SAFETY: null or a mapping that is never removed. The fields that others change are atomics.
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
+
+/// The process for which the tables in this address space hold: 0 right after a fork, and the creator's id in a process that shares its creator's
+/// memory (the child of a `vfork`, say).
+pub fn owner() -> u32 {
+    // SAFETY: null or a page that is never removed.
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }.map_or_else(sys::getpid, |word| word.load(Ordering::Relaxed))
+}
+
+/// From now on the tables hold for this process. Returns whether another one was their owner.
+pub fn own() -> bool {
+    let pid = sys::getpid();
+    // SAFETY: as above.
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }.is_some_and(|word| word.swap(pid, Ordering::Relaxed) != pid)
+}
+
+/// Whether this process has come into being by a fork of which nobody has taken notice yet.
+pub fn is_forked() -> bool {
+    owner() == 0
+}
+
+/// Whether the memory is that of another process.
+pub fn borrows_memory() -> bool {
+    let owner = owner();
+    owner != 0 && owner != sys::getpid()
+}
+
+/// Makes the page for [`owner`].
+fn note_owner() -> bool {
+    const WIPEONFORK: usize = 18;
+    if !OWNER.load(Ordering::Relaxed).is_null() {
+        own();
+        return true;
+    }
+    // SAFETY: a new mapping, which is then changed.
+    unsafe {
+        let Ok(page) = sys::mmap(0, PAGE, sys::map::READ | sys::map::WRITE, sys::map::PRIVATE | sys::map::ANONYMOUS, -1, 0) else { return false };
+        if sys::call(sys::nr::MADVISE, page, PAGE, WIPEONFORK, 0, 0, 0) != 0 {
+            sys::munmap(page, PAGE);
+            return false;
+        }
+        OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
+    }
+    own();
+    true
 }
 
 /// Adds to one of the header's counters.
@@ -97,6 +142,19 @@ pub fn is_recorded() -> bool {
     header().is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && sys::process_exists(h.recorder))
 }
 
+/// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen.
+pub fn can_reach_recorder() -> bool {
+    const ACCESS: usize = 21;
+    const R_OK: usize = 4;
+    const W_OK: usize = 2;
+    // SAFETY: zero-terminated paths.
+    unsafe {
+        let (entry, own) = (&*(&raw const SHARED_ENTRY), &*(&raw const OWN_PATH));
+        sys::call(ACCESS, entry[ENV_NAME.len() + 1..].as_ptr() as usize, R_OK | W_OK, 0, 0, 0, 0) == 0
+            && sys::call(ACCESS, own.as_ptr() as usize, R_OK, 0, 0, 0, 0) == 0
+    }
+}
+
 fn map_header() -> bool {
     let fd = open_shared();
     if fd < 0 {
@@ -109,10 +167,9 @@ fn map_header() -> bool {
     let header = address as *mut Header;
     // SAFETY: mapped above.
     let valid = unsafe { (*header).magic == MAGIC && (*header).version == VERSION };
-    if !valid {
+    if !valid || !note_owner() {
         return false;
     }
-    OWNER.store(sys::getpid(), Ordering::Relaxed);
     HEADER.store(header, Ordering::Release);
     // SAFETY: mapped above.
     #[cfg(mgz_cdylib)]

@@ -26,7 +26,7 @@ pub const VERSION: u32 = 4;
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
 pub const MAX_THREADS: usize = 2048;
-/// Rows of the module table.
+/// Rows of the module table that can wait for the recorder.
 pub const MAX_MODULES: usize = 1024;
 /// Length of a path in the module table, with its terminating zero.
 pub const PATH_BYTES: usize = 1024;
@@ -102,7 +102,7 @@ pub mod count {
     pub const LOST_STATES: usize = 2;
     /// Threads that gave up because the recorder was gone or said stop.
     pub const STOPPED: usize = 3;
-    /// Modules that could not be told to the recorder because the table is full.
+    /// Modules that could not be told to the recorder because it did not read its table in time.
     pub const MODULES_UNTOLD: usize = 4;
     /// Handlers that changed their context: the region in flight was cut.
     pub const CUT_REGIONS: usize = 5;
@@ -122,6 +122,8 @@ pub mod count {
     pub const TRIGGERS_NO_ROOM: usize = 12;
     /// Burst: times that a thread's triggers were made half as many, since they left the program no time.
     pub const TRIGGERS_SLOWED: usize = 13;
+    /// Threads and programs that something the program has asked for (a filter of system calls, another user) keeps from being recorded.
+    pub const FORBIDDEN: usize = 14;
     /// Not a loss: the thread slot to try next.
     pub const NEXT_SLOT: usize = 15;
     /// Names for the manifest's `triggers`.
@@ -135,9 +137,16 @@ pub mod count {
         (THREADS_WITHOUT_TRIGGER, "threads_without"),
         (TRIGGERS_SLOWED, "slowed"),
     ];
-    /// Names for the manifest's `dropped`, by number.
-    pub const NAMES: [&str; 6] =
-        ["threads_without_ring", "foreign_threads", "lost_probe_states", "threads_stopped", "modules_untold", "cut_regions"];
+    /// Names for the manifest's `dropped`.
+    pub const NAMES: [(usize, &str); 7] = [
+        (THREADS_WITHOUT_RING, "threads_without_ring"),
+        (FOREIGN_THREADS, "foreign_threads"),
+        (LOST_STATES, "lost_probe_states"),
+        (STOPPED, "threads_stopped"),
+        (MODULES_UNTOLD, "modules_untold"),
+        (CUT_REGIONS, "cut_regions"),
+        (FORBIDDEN, "forbidden"),
+    ];
 }
 
 /// Start of the shared memory.
@@ -190,6 +199,8 @@ pub struct Header {
     pub modules: [ModuleRow; MAX_MODULES],
     /// Burst: where triggers last came that met code without a clone. Which comes where is of no matter.
     pub elsewhere: [AtomicU64; ELSEWHERE],
+    /// Rows of `modules` that the recorder has read: row k takes the place of row k − [`MAX_MODULES`].
+    pub modules_read: AtomicU32,
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
     pub heap_path: [u8; 64],
 }
@@ -307,7 +318,7 @@ pub const MODULE_UNPATCHED: u32 = 6;
 /// A module that a process loaded.
 #[repr(C)]
 pub struct ModuleRow {
-    /// 1 once the row is complete.
+    /// Once the row is complete, how many have stood here, itself included.
     pub ready: AtomicU32,
     /// `MODULE_*`.
     pub result: u32,

@@ -8,12 +8,15 @@ mod actions;
 mod calls;
 mod delivery;
 mod entry;
+mod old;
 mod own;
+mod shield;
 
-pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back, wrap_internal};
+pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back, unlock, wrap_internal};
 pub use calls::{alternate_stack, system_sigprocmask};
 pub use delivery::{REPEAT, commit, take_back};
 pub use own::go_on;
+pub use shield::Shield;
 
 const SIGSEGV: usize = 11;
 /// The guard page's signal.

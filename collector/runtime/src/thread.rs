@@ -16,11 +16,11 @@
 
 mod memory;
 
-pub use memory::{free_place, in_guard, lap_end, next_lap, place_of, set_up_scrap, spare_end};
+pub use memory::{free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end};
 
-use self::memory::{SCRAP, claim, lap_bytes, private_page, reserve_private, reserve_slot};
+use self::memory::{SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot};
 use crate::hooks::{self, Hooks};
-use crate::process::{self, OWNER};
+use crate::process;
 use crate::shared::*;
 use crate::sys::{self, map};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -36,6 +36,8 @@ pub const SPARE: usize = SPARE_RING + 2 * PAGE;
 /// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
 /// thread's probes write into the spare ring.
 const PRIVATE: u32 = 3;
+/// [`Control::index`] of such a page that [`set_up_borrower`] has made.
+const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 const LAP_SLOTS: u64 = 1 << 18;
 
@@ -45,6 +47,10 @@ const LAP_SLOTS: u64 = 1 << 18;
 pub struct Private {
     /// Whether the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: bool,
+    /// The handler of the program that blocks SIGSEGV while it runs, see [`crate::signals`].
+    pub shield: crate::signals::Shield,
+    /// The mask of the call in which the thread waits for signals, if it does.
+    pub waiting: Option<u64>,
     /// Whether it has the trigger's signal blocked. That is never really blocked either.
     pub trigger_blocked: bool,
     /// The window of `burst`.
@@ -79,6 +85,8 @@ const LOCK_PATIENCE: u64 = 100_000_000;
 
 /// Runs `work` alone among the threads of this process, with all signals blocked.
 pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
+    // A thread of the parent may have held the lock when this process was forked.
+    notice_fork();
     let old = sys::sigprocmask(0, Some(!0));
     // 0: free, 1: taken, 2: taken and somebody may wait.
     if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -173,62 +181,107 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is the child of a `vfork`: its memory is its parent's, its signal handlers and mask are its own.
+/// Whether the caller is a process that shares its creator's memory and knows it (the child of a `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = sys::gs();
-    ring_at(gs).is_some_and(|ring| gs != ring.address) && sys::getpid() != OWNER.load(Ordering::Relaxed)
+    ring_at(gs).is_some_and(|ring| gs != ring.address) && process::borrows_memory()
+}
+
+/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds a lock.
+pub fn notice_fork() {
+    if !process::is_forked() {
+        return;
+    }
+    let gs = sys::gs();
+    match ring_at(gs) {
+        Some(ring) if gs == ring.address => {
+            adopt_after_fork(ring);
+        }
+        Some(_) => forget_parents(gs),
+        None => forget_others(None),
+    }
 }
 
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
 /// parent's, which is not mapped here. Returns whether that was so.
 pub fn adopt_after_fork(ring: Ring) -> bool {
-    let pid = sys::getpid();
-    if OWNER.swap(pid, Ordering::Relaxed) == pid {
+    if !process::is_forked() {
         return false;
     }
-    LOCK.store(0, Ordering::Relaxed);
-    for entry in &RESERVATIONS[1..] {
-        entry.store(0, Ordering::Relaxed);
+    // A handler would find the ring without its memory.
+    let old = sys::sigprocmask(0, Some(!0));
+    let new = process::is_forked();
+    if new {
+        forget_others(Some(ring));
+        if let Some(header) = process::header() {
+            if !claim(header, ring) {
+                process::count(count::THREADS_WITHOUT_RING, 1);
+                use_private_page(ring);
+            }
+            begin(header, ring);
+        }
     }
-    RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
-    FIRST.store(0, Ordering::Relaxed);
-    NEXT_LOOK.store(0, Ordering::Relaxed);
-    let Some(header) = process::header() else { return true };
-    if !claim(header, ring) {
-        process::count(count::THREADS_WITHOUT_RING, 1);
-        use_private_page(ring);
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
     }
-    begin(header, ring);
-    true
+    new
 }
 
 /// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
 /// yet that the other threads of the parent are not here: forgets their reservations.
 pub fn forget_parents(gs: usize) {
-    let pid = sys::getpid();
-    if OWNER.load(Ordering::Relaxed) == pid {
-        return;
+    let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else { return };
+    let old = sys::sigprocmask(0, Some(!0));
+    if process::is_forked() {
+        forget_others(Some(ring));
+        private_page(ring);
+        let pid = sys::getpid();
+        ring.control().pid = pid;
+        // The thread that forked is the only one in the child.
+        ring.control().tid = pid;
     }
-    let Some(ring) = ring_at(gs).filter(|r| r.address != gs) else { return };
-    OWNER.store(pid, Ordering::Relaxed);
+    if let Ok(old) = old {
+        let _ = sys::sigprocmask(2, Some(old));
+    }
+}
+
+/// The other threads of the parent are not in this child: what they have reserved and locked is free. `ring` is that of the calling thread.
+fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
-    for entry in &RESERVATIONS[1..] {
+    crate::signals::unlock();
+    crate::modules::unlock();
+    crate::notifications::unlock();
+    // The list ends with its first 0: pages behind it were never touched, and shall not be now.
+    for entry in RESERVATIONS.iter().take_while(|e| e.load(Ordering::Relaxed) != 0) {
         entry.store(0, Ordering::Relaxed);
     }
-    RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    if let Some(ring) = ring {
+        RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    }
     FIRST.store(0, Ordering::Relaxed);
     NEXT_LOOK.store(0, Ordering::Relaxed);
-    private_page(ring);
-    ring.control().pid = pid;
-    // The thread that forked is the only one in the child.
-    ring.control().tid = pid;
+    process::own();
 }
 
 /// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
 pub fn set_up() {
+    set_up_with(|header| reuse(header, LOOKS).or_else(|| list(|| reserve_slot(header).or_else(reserve_private))).or_else(|| reuse(header, MAX_RESERVATIONS)));
+}
+
+/// The same for the first thread of a process that runs beside its creator and shares its memory: the recorder knows its creator alone, so its records
+/// go nowhere.
+pub fn set_up_borrower() {
+    set_up_with(|_| {
+        let ring = reuse_borrowers().or_else(|| list(reserve_private))?;
+        ring.control().index = BORROWERS;
+        Some(ring)
+    });
+}
+
+fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     let Some(header) = process::header() else { return };
     let ring = exclusively(&LOCK, || {
-        let ring = reuse(header, LOOKS).or_else(|| reserve(header)).or_else(|| reuse(header, MAX_RESERVATIONS))?;
+        let ring = take(header).or_else(|| list(provision))?;
         // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
         begin(header, ring);
         Some(ring)
@@ -249,6 +302,8 @@ pub fn set_up() {
     }
     *ring.private() = Private {
         segv_blocked: false,
+        shield: Default::default(),
+        waiting: None,
         trigger_blocked: false,
         window: Default::default(),
         trigger: Default::default(),
@@ -300,12 +355,21 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     return Some(ring);
                 }
             }
-            PRIVATE if sys::tgkill(pid, control.tid, 0) == -3 => return Some(ring),
+            PRIVATE if control.index != BORROWERS && sys::tgkill(pid, control.tid, 0) == -3 => return Some(ring),
             FREE if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() => return Some(ring),
             _ => {}
         }
     }
     None
+}
+
+/// The same for [`set_up_borrower`].
+fn reuse_borrowers() -> Option<Ring> {
+    let made = RESERVATIONS.iter().map(|e| e.load(Ordering::Acquire)).take_while(|&address| address != 0);
+    made.skip(FIRST.load(Ordering::Relaxed)).map(|address| Ring { address }).find(|ring| {
+        let control = ring.control();
+        control.state.load(Ordering::Acquire) == PRIVATE && control.index == BORROWERS && sys::tgkill(control.pid, control.tid, 0) == -3
+    })
 }
 
 /// Publishes what a dead thread left in its ring.
@@ -339,7 +403,7 @@ pub fn forget_code() {
             address => {
                 let ring = Ring { address };
                 // A child of which nobody knows yet has none of its parent's pages.
-                if sys::getpid() == OWNER.load(Ordering::Relaxed) && ring.control().state.load(Ordering::Relaxed) != PRIVATE {
+                if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE {
                     hooks::forget(ring);
                 }
             }
@@ -347,10 +411,10 @@ pub fn forget_code() {
     }
 }
 
-/// Makes a new reservation, with a thread slot if there is one left.
-fn reserve(header: &Header) -> Option<Ring> {
+/// Makes a reservation and puts it into the list.
+fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     let place = RESERVATIONS.iter().find(|e| e.load(Ordering::Relaxed) == 0)?;
-    let ring = reserve_slot(header).or_else(reserve_private)?;
+    let ring = make()?;
     place.store(ring.address, Ordering::Release);
     Some(ring)
 }

@@ -1,12 +1,18 @@
 //! New threads and processes: each thread gets its ring before it runs code of the program.
 
 use crate::next::{fail, next};
-use crate::sys;
+use crate::process;
+use crate::shared::PAGE;
+use crate::sys::{self, map};
 use crate::thread;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What a new thread shall run, handed over in a place of a fixed pool.
+const EAGAIN: isize = 11;
+const ENOMEM: isize = 12;
+const ENOSYS: isize = 38;
+
+/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -15,36 +21,56 @@ struct Start {
     trigger_blocked: bool,
 }
 
-const POOL: usize = 1024;
-static mut STARTS: [Start; POOL] = [const { Start { used: AtomicU32::new(0), function: 0, argument: 0, segv_blocked: false, trigger_blocked: false } }; POOL];
+const POOL: usize = 256;
+const FREE: Start = Start { used: AtomicU32::new(0), function: 0, argument: 0, segv_blocked: false, trigger_blocked: false };
+static mut STARTS: [Start; POOL] = [FREE; POOL];
 
-/// Takes a place of the pool. Waits if a thousand threads are being started at once.
+/// Takes a place. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
-    let segv_blocked = thread::current().is_some_and(|r| r.private().segv_blocked);
-    let trigger_blocked = thread::current().is_some_and(|r| r.private().trigger_blocked);
-    loop {
-        for i in 0..POOL {
-            // SAFETY: `used` guards the place.
-            unsafe {
-                let start = &raw mut STARTS[i];
-                if (*start).used.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    (*start).function = function;
-                    (*start).argument = argument;
-                    (*start).segv_blocked = segv_blocked;
-                    (*start).trigger_blocked = trigger_blocked;
-                    return start as usize;
-                }
+    if process::header().is_some() && !thread::provide() {
+        return 0;
+    }
+    let ring = thread::current();
+    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
+    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);
+    let new = Start { used: AtomicU32::new(1), function, argument, segv_blocked, trigger_blocked };
+    // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
+    unsafe {
+        for start in (0..POOL).map(|i| &raw mut STARTS[i]) {
+            if (*start).used.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                start.write(new);
+                return start as usize;
             }
         }
-        sys::futex_wait(core::ptr::null(), 0, 1_000_000);
+        let Ok(page) = sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) else { return 0 };
+        (page as *mut Start).write(new);
+        page
     }
+}
+
+/// Gives a place back.
+extern "C" fn release(start: usize) {
+    // SAFETY: made by `prepare`, and used no more.
+    unsafe {
+        if start % PAGE == 0 && !in_pool(start) {
+            sys::munmap(start, PAGE);
+        } else {
+            (*(start as *mut Start)).used.store(0, Ordering::Release);
+        }
+    }
+}
+
+fn in_pool(start: usize) -> bool {
+    start.wrapping_sub(&raw const STARTS as usize) < size_of::<[Start; POOL]>()
 }
 
 /// A pair that is returned in rax and rdx.
 #[repr(C)]
-struct Call {
-    function: usize,
-    argument: usize,
+pub struct Call {
+    /// What is called.
+    pub function: usize,
+    /// With what.
+    pub argument: usize,
 }
 
 /// First step of a new thread.
@@ -52,33 +78,49 @@ extern "C" fn begin(start: *mut Start) -> Call {
     // SAFETY: made by `prepare` for this thread alone.
     let (call, blocked, trigger_blocked) = unsafe {
         let call = Call { function: (*start).function, argument: (*start).argument };
-        let (blocked, trigger_blocked) = ((*start).segv_blocked, (*start).trigger_blocked);
-        (*start).used.store(0, Ordering::Release);
-        (call, blocked, trigger_blocked)
+        (call, (*start).segv_blocked, (*start).trigger_blocked)
     };
+    release(start as usize);
     come_into_being(blocked, trigger_blocked);
     call
 }
 
-/// A thread that has just come into being by a system call, with the %gs base of its creator.
+/// A thread or process that has just come into being by a system call and shares its creator's memory, with the %gs base of its creator.
 pub fn begin_raw(parents: thread::Ring) {
     come_into_being(parents.private().segv_blocked, parents.private().trigger_blocked);
 }
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
-fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
+pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
     let old = sys::sigprocmask(0, Some(!0));
-    thread::forget_parents(sys::gs());
-    // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
-    unsafe { sys::set_gs(0) };
-    thread::set_up();
-    if let Some(ring) = thread::current() {
-        ring.private().segv_blocked = segv_blocked;
-        ring.private().trigger_blocked = trigger_blocked;
+    let gs = sys::gs();
+    let borrows = process::borrows_memory();
+    if borrows && has_signal_stack() {
+        // As behind `vfork`: its creator waits for it.
+        if let Some(ring) = thread::ring_at(gs).filter(|r| r.address == gs) {
+            crate::guard::give_up(ring);
+        }
+    } else {
+        thread::forget_parents(gs);
+        // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
+        unsafe { sys::set_gs(0) };
+        if borrows { thread::set_up_borrower() } else { thread::set_up() }
+        if let Some(ring) = thread::current() {
+            ring.private().segv_blocked = segv_blocked;
+            ring.private().trigger_blocked = trigger_blocked;
+        }
     }
     if let Ok(old) = old {
         let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
     }
+}
+
+/// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).
+fn has_signal_stack() -> bool {
+    let mut stack = [0usize; 3];
+    // SAFETY: fills the three words of a stack_t.
+    unsafe { sys::call(sys::nr::SIGALTSTACK, 0, stack.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    stack[1] & thread::SS_DISABLE == 0
 }
 
 /// Start routine of wrapped threads: sets the ring up, then becomes the program's start routine, so that
@@ -94,11 +136,14 @@ unsafe extern "C" fn enter() {
 pub unsafe extern "C" fn pthread_create(thread: usize, attributes: usize, function: usize, argument: usize) -> i32 {
     const EAGAIN: i32 = 11;
     let Some(real) = next!(c"pthread_create", unsafe extern "C" fn(usize, usize, usize, usize) -> i32) else { return EAGAIN };
-    if crate::process::header().is_none() {
+    if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
     }
     let start = prepare(function, argument);
+    if start == 0 {
+        return EAGAIN;
+    }
     // SAFETY: the caller's arguments, with our start routine in front of its own.
     let r = unsafe { real(thread, attributes, enter as *const () as usize, start) };
     if r != 0 {
@@ -107,22 +152,21 @@ pub unsafe extern "C" fn pthread_create(thread: usize, attributes: usize, functi
     r
 }
 
-fn release(start: usize) {
-    // SAFETY: made by `prepare`, and no thread was started with it.
-    unsafe { (*(start as *mut Start)).used.store(0, Ordering::Release) };
-}
-
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: usize) -> i32 {
     const THRD_ERROR: i32 = 2;
+    const THRD_NOMEM: i32 = 3;
     let Some(real) = next!(c"thrd_create", unsafe extern "C" fn(usize, usize, usize) -> i32) else { return THRD_ERROR };
-    if crate::process::header().is_none() {
+    if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, function, argument) };
     }
     let start = prepare(function, argument);
+    if start == 0 {
+        return THRD_NOMEM;
+    }
     // SAFETY: as above; both kinds of start routine take one pointer.
     let r = unsafe { real(thread, enter as *const () as usize, start) };
     if r != 0 {
@@ -131,55 +175,7 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
     r
 }
 
-/// `SIGEV_THREAD` notifications run in threads that the C library makes for itself: the function they
-/// call is entered through a trampoline that gives them a ring.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], timer: usize) -> i32 {
-    const SIGEV_THREAD: u32 = 2;
-    let Some(real) = next!(c"timer_create", unsafe extern "C" fn(i32, *const [usize; 8], usize) -> i32) else { return fail(38) };
-    // SAFETY: null or a valid struct sigevent of 64 bytes: value, signal and kind, function, attributes.
-    let by_thread = unsafe { event.as_ref() }.filter(|e| (e[1] >> 32) as u32 == SIGEV_THREAD && crate::process::header().is_some());
-    let Some(event) = by_thread else {
-        // SAFETY: the caller's arguments.
-        return unsafe { real(clock, event, timer) };
-    };
-    // The place is used by every expiry, so it is never given back.
-    let start = prepare(event[2], event[0]);
-    let mut changed = *event;
-    changed[0] = start;
-    changed[2] = notify as *const () as usize;
-    // SAFETY: as above.
-    let r = unsafe { real(clock, &changed, timer) };
-    if r != 0 {
-        release(start);
-    }
-    r
-}
-
-/// As `begin`, for a start that is used again.
-extern "C" fn begin_notification(start: *mut Start) -> Call {
-    // SAFETY: made by `prepare`, never released.
-    let call = unsafe { Call { function: (*start).function, argument: (*start).argument } };
-    let old = sys::sigprocmask(0, Some(!0));
-    thread::forget_parents(sys::gs());
-    // SAFETY: as in `begin`.
-    unsafe { sys::set_gs(0) };
-    thread::set_up();
-    if let Ok(old) = old {
-        let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
-    }
-    call
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn notify() {
-    naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin_notification)
-}
-
-/// `clone` with shared memory starts a thread that nobody else tells of.
+/// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells of.
 ///
 /// # Safety
 /// As the C function.
@@ -189,20 +185,50 @@ pub unsafe extern "C" fn clone() {
     // (fn rdi, stack rsi, flags edx, arg rcx, parent_tid r8, tls r9, [child_tid]): only fn and arg are
     // replaced, the rest passes through.
     naked_asm!(
-        "test edx, 0x100", // CLONE_VM
-        "je 1f",
-        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
-        "mov rsi, rcx",
-        "call {prepare}",
-        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        "mov rcx, rax",
-        "lea rdi, [rip + {enter}]",
-        "1:",
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        "jmp rax",
-        prepare = sym prepare, enter = sym enter_clone, real = sym real_clone)
+        "mov r11, rax",
+        "xor eax, eax",
+        "test edx, 0x100", // CLONE_VM
+        "je 1f",
+        "test rdi, rdi", // the C library refuses these
+        "je 1f",
+        "test rsi, rsi",
+        "je 1f",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push r11",
+        "mov rsi, rcx",
+        "call {prepare}",
+        "pop r11", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "test rax, rax",
+        "je 3f",
+        // The child runs on a stack of its own, and so does not come back here.
+        "mov r10, [rsp + 8]",
+        "push rax", "sub rsp, 8", "push r10",
+        "mov rcx, rax",
+        "lea rdi, [rip + {enter}]",
+        "xor eax, eax",
+        "call r11",
+        "add rsp, 16", "pop rdi",
+        "test eax, eax",
+        "jns 2f",
+        "push rax",
+        "call {release}",
+        "pop rax",
+        "2:",
+        "ret",
+        "1:",
+        "jmp r11",
+        "3:",
+        "sub rsp, 8",
+        "call {full}",
+        "add rsp, 8",
+        "ret",
+        prepare = sym prepare, release = sym release, enter = sym enter_clone, real = sym real_clone, full = sym no_memory)
+}
+
+extern "C" fn no_memory() -> i32 {
+    fail(ENOMEM)
 }
 
 extern "C" fn real_clone() -> usize {
@@ -213,7 +239,7 @@ extern "C" fn real_clone() -> usize {
 }
 
 extern "C" fn no_clone() -> i32 {
-    fail(38)
+    fail(ENOSYS)
 }
 
 /// As `enter`; a clone's function is entered with the stack as the C library's `clone` leaves it.
@@ -222,30 +248,57 @@ unsafe extern "C" fn enter_clone() {
     naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {begin}", "mov rsp, rbp", "pop rbp", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The child gets a trigger of its own.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> i32 {
-    let Some(real) = next!(c"fork", unsafe extern "C" fn() -> i32) else { return fail(38) };
-    // SAFETY: the C library's function.
-    let child = unsafe { real() };
+macro_rules! forks {
+    ($(#[$doc:meta])* $name:ident, $c:literal, ($($argument:ident),*), $failed:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: usize),*) -> i32 {
+            let Some(real) = next!($c, unsafe extern "C" fn($(forks!(@type $argument)),*) -> i32) else { return $failed };
+            // SAFETY: the C library's function with the caller's arguments.
+            let child = unsafe { real($($argument),*) };
+            if child == 0 {
+                in_child();
+            }
+            child
+        }
+    };
+    (@type $argument:ident) => { usize };
+}
+
+forks!(
+    /// The child gets a ring and a trigger of its own.
+    fork, c"fork", (), fail(ENOSYS)
+);
+forks!(
+    /// As `fork`, without what is to be done at forks.
+    _Fork, c"_Fork", (), fail(ENOSYS)
+);
+forks!(
+    /// Only the child comes back, with 0.
+    daemon, c"daemon", (stay, open), fail(ENOSYS)
+);
+forks!(
+    /// As `fork`, with a terminal for the child.
+    forkpty, c"forkpty", (master, name, settings, size), fail(ENOSYS)
+);
+
+/// In a child of `fork`.
+fn in_child() {
     #[cfg(mgz_cdylib)]
-    if child == 0 {
-        crate::heap::forked();
+    crate::heap::forked();
+    if process::header().is_none() {
+        return;
     }
-    if child == 0 {
-        // Of a thread without a ring: this is no child of `vfork`.
-        thread::forget_parents(sys::gs());
-    }
-    if child == 0
-        && crate::trigger::signal() != 0
+    // At once: what the child maps must not come to lie where its parent's ring was.
+    thread::notice_fork();
+    if crate::trigger::signal() != 0
         && let Some(ring) = thread::current()
     {
         crate::trigger::renew(ring);
     }
-    child
 }
 
 /// In the child, records go to the spare ring until `exec` or `_exit`: it shares its parent's memory.

@@ -183,6 +183,25 @@ pub fn is_of_this_thread(ring: Ring) -> bool {
     trigger.kind == 0 || trigger.tid == sys::gettid()
 }
 
+/// Number of a ring's event, if that is its trigger.
+pub fn descriptor(ring: Ring) -> Option<i32> {
+    let trigger = ring.private().trigger;
+    (trigger.kind == TRIGGER_EVENT).then_some(trigger.handle)
+}
+
+/// The program may have closed the calling thread's event: then it gets a new one.
+pub fn replace_if_closed(ring: Ring) {
+    const FCNTL: usize = 72;
+    const F_GETFD: usize = 1;
+    const EBADF: isize = 9;
+    // SAFETY: integers only.
+    if descriptor(ring).is_some_and(|fd| unsafe { sys::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) } == -EBADF) {
+        crate::pace::forget(ring);
+        ring.private().trigger = Trigger::default();
+        arm(ring);
+    }
+}
+
 /// In a forked child: the parent's trigger is not this process's.
 pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
@@ -362,6 +381,9 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
 pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if info.code > 0 && crate::pace::is_ours(ring, info.value as u32 as i32) {
         return crate::pace::hit(ring, context);
+    }
+    if crate::seal::is_sealed() {
+        return process::count(count::TRIGGERS_BUSY, 1);
     }
     if process::header().is_some_and(is_over) {
         // The thread goes on as if it had never been recorded.

@@ -32,9 +32,11 @@ use threads::{Borrowed, Held};
 pub struct Refused(pub String);
 
 /// Functions of the C library that the runtime calls.
-const CALLED: [&str; 21] = [
+const CALLED: [&str; 45] = [
     "clone", "epoll_pwait", "epoll_pwait2", "execve", "execvpe", "fexecve", "fork", "posix_spawn", "posix_spawnp", "ppoll", "pselect", "pthread_cancel", "pthread_create",
     "pthread_detach", "pthread_setcanceltype", "sigsuspend", "thrd_create", "timer_create", "__errno_location", "dl_iterate_phdr", "environ",
+    "mq_notify", "_Fork", "daemon", "forkpty", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "setcontext", "swapcontext", "prctl", "syscall", "aio_read", "aio_read64", "aio_write", "aio_write64", "aio_fsync", "aio_fsync64", "lio_listio",
+    "lio_listio64", "getaddrinfo_a", "close", "close_range", "closefrom",
 ];
 /// Attempts to find all threads outside of places where they cannot be taken in.
 const ATTEMPTS: usize = 100;

@@ -6,12 +6,17 @@ use crate::shared::MODE_BURST;
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
 use crate::{process, trigger};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The program's view of each signal's action; valid where `KNOWN` has the bit.
 static mut ACTIONS: [KernelAction; 65] = [KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 }; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// In a new child: no other thread holds the lock.
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+}
 
 /// Installs the guard page's handler. Called once, before any instrumented code runs.
 pub fn install() {

@@ -4,7 +4,8 @@ use super::actions::change;
 use super::*;
 use crate::next::{fail, next};
 use crate::sys::{self, KernelAction};
-use crate::{thread, trigger};
+use crate::thread::{self, Ring};
+use crate::trigger;
 
 /// glibc's `struct sigaction`.
 #[repr(C)]
@@ -60,7 +61,7 @@ pub extern "C" fn signal(number: i32, handler: usize) -> usize {
     if handler == usize::MAX || !(1..=64).contains(&number) {
         return fail(EINVAL) as isize as usize;
     }
-    simple(number, handler, SA_RESTART, 1 << (number - 1))
+    simple(number, handler, super::old::restart(number), 1 << (number - 1))
 }
 
 /// The C function.
@@ -110,8 +111,9 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
 }
 
 /// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
-fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
+pub(super) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
     let ring = thread::current();
+    let here = core::ptr::from_ref(&ring) as usize;
     let real = match &ring {
         Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | kept)),
         None => set.map(|s| s & !kept),
@@ -125,7 +127,8 @@ fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
             *old = before;
             if let Some(ring) = ring {
                 let private = ring.private();
-                if private.segv_blocked {
+                let segv_blocked = shield::is_blocked(private, here);
+                if segv_blocked {
                     *old |= SEGV_BIT;
                 }
                 if private.trigger_blocked {
@@ -137,7 +140,10 @@ fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
                         1 => was && !asked,
                         _ => asked,
                     };
-                    private.segv_blocked = change(private.segv_blocked, set & SEGV_BIT != 0);
+                    let blocks = change(segv_blocked, set & SEGV_BIT != 0);
+                    if blocks != segv_blocked {
+                        shield::set(private, blocks);
+                    }
                     private.trigger_blocked = change(private.trigger_blocked, set & trigger::bit() != 0);
                 }
             }
@@ -189,74 +195,64 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
     }
 }
 
-/// A mask for a waiting call, without SIGSEGV.
-fn waiting_mask(set: *const u64, space: &mut [u64; 16]) -> *const u64 {
-    if set.is_null() {
-        return set;
-    }
-    // SAFETY: a valid sigset_t; the kernel reads eight bytes of it.
-    space[0] = unsafe { *set } & !SEGV_BIT;
-    space.as_ptr()
+/// A call that waits with another mask. Handlers that end it run with that one, which they cannot be shown by the kernel: it tells of the mask behind the call.
+struct Waiting {
+    set: [u64; 16],
+    null: bool,
+    ring: Option<Ring>,
 }
 
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigsuspend(set: *const u64) -> i32 {
-    let mut space = [0; 16];
-    match next!(c"sigsuspend", unsafe extern "C" fn(*const u64) -> i32) {
-        // SAFETY: the C library's function with a valid mask.
-        Some(real) => unsafe { real(waiting_mask(set, &mut space)) },
-        None => fail(38),
+impl Waiting {
+    /// # Safety
+    /// `set` must be null or a valid sigset_t, of which the kernel reads eight bytes.
+    unsafe fn new(set: *const u64) -> Waiting {
+        // SAFETY: the caller's contract.
+        let mask = unsafe { set.as_ref() }.copied();
+        let ring = mask.and_then(|_| thread::current()).filter(|_| !thread::borrows_memory());
+        if let Some(ring) = ring {
+            ring.private().waiting = mask;
+        }
+        let mut space = [0; 16];
+        space[0] = mask.unwrap_or(0) & !SEGV_BIT;
+        Waiting { set: space, null: set.is_null(), ring }
     }
-}
 
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(fds: usize, n: usize, timeout: usize, set: *const u64) -> i32 {
-    let mut space = [0; 16];
-    match next!(c"ppoll", unsafe extern "C" fn(usize, usize, usize, *const u64) -> i32) {
-        // SAFETY: as above.
-        Some(real) => unsafe { real(fds, n, timeout, waiting_mask(set, &mut space)) },
-        None => fail(38),
+    /// The mask for the kernel, without SIGSEGV.
+    fn mask(&self) -> *const u64 {
+        if self.null { core::ptr::null() } else { self.set.as_ptr() }
     }
 }
 
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(n: i32, r: usize, w: usize, e: usize, timeout: usize, set: *const u64) -> i32 {
-    let mut space = [0; 16];
-    match next!(c"pselect", unsafe extern "C" fn(i32, usize, usize, usize, usize, *const u64) -> i32) {
-        // SAFETY: as above.
-        Some(real) => unsafe { real(n, r, w, e, timeout, waiting_mask(set, &mut space)) },
-        None => fail(38),
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ring) = self.ring {
+            ring.private().waiting = None;
+        }
     }
 }
 
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(fd: i32, events: usize, n: i32, timeout: i32, set: *const u64) -> i32 {
-    let mut space = [0; 16];
-    match next!(c"epoll_pwait", unsafe extern "C" fn(i32, usize, i32, i32, *const u64) -> i32) {
-        // SAFETY: as above.
-        Some(real) => unsafe { real(fd, events, n, timeout, waiting_mask(set, &mut space)) },
-        None => fail(38),
-    }
+macro_rules! waits {
+    ($($name:ident, $c:literal, ($($argument:ident: $ty:ty),*);)*) => {$(
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $ty,)* set: *const u64) -> i32 {
+            let Some(real) = next!($c, unsafe extern "C" fn($($ty,)* *const u64) -> i32) else { return fail(38) };
+            // SAFETY: the caller's arguments.
+            unsafe {
+                let waiting = Waiting::new(set);
+                real($($argument,)* waiting.mask())
+            }
+        }
+    )*};
 }
 
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(fd: i32, events: usize, n: i32, timeout: usize, set: *const u64) -> i32 {
-    let mut space = [0; 16];
-    match next!(c"epoll_pwait2", unsafe extern "C" fn(i32, usize, i32, usize, *const u64) -> i32) {
-        // SAFETY: as above.
-        Some(real) => unsafe { real(fd, events, n, timeout, waiting_mask(set, &mut space)) },
-        None => fail(38),
-    }
+waits! {
+    sigsuspend, c"sigsuspend", ();
+    ppoll, c"ppoll", (fds: usize, n: usize, timeout: usize);
+    pselect, c"pselect", (n: i32, r: usize, w: usize, e: usize, timeout: usize);
+    epoll_pwait, c"epoll_pwait", (fd: i32, events: usize, n: i32, timeout: i32);
+    epoll_pwait2, c"epoll_pwait2", (fd: i32, events: usize, n: i32, timeout: usize);
 }
 
 /// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers. Returns 0 or −errno.

@@ -3,7 +3,7 @@
 use super::actions::{self, burst};
 use super::*;
 use crate::abi::{self, RingSlot};
-use crate::context::{self, Context, Info, REGISTERS, RIP};
+use crate::context::{self, Context, Info, RAX, REGISTERS, RIP, RSP};
 use crate::shared::count;
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
@@ -26,6 +26,8 @@ pub(super) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; abi::SPILL_SLOTS],
+    /// What the thread was in before.
+    outer: Shield,
     /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
     begun: RingSlot,
 }
@@ -112,27 +114,48 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
         info.address = c.registers[RIP];
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
-    let mut mask = c.mask | action.mask | own;
+    let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
+    let mut mask = came_from | action.mask | own;
     // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
     let direct = crate::attach::is_attached() && interrupted.is_none();
+    let mut outer = Shield::default();
     if let Some(ring) = ring {
-        if !direct && ring.private().segv_blocked {
-            c.mask |= SEGV_BIT;
-        }
-        if !direct && ring.private().trigger_blocked {
-            c.mask |= trigger::bit();
+        let private = ring.private();
+        if !direct {
+            if shield::is_blocked(private, c.registers[RSP] as usize) {
+                c.mask |= SEGV_BIT;
+            }
+            if private.trigger_blocked {
+                c.mask |= trigger::bit();
+            }
+            outer = shield::raise(private, delivery as usize, mask);
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
     let call = modules::handler_call();
     // SAFETY: room that the caller has made on its stack.
-    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill, begun }) };
+    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill, outer, begun }) };
     let _ = sys::sigprocmask(2, Some(mask));
     match call {
         _ if direct => DIRECT,
         Some(_) => THROUGH_FILE,
         None => 1,
     }
+}
+
+/// The mask with which the thread waited, if the signal has ended such a call: it holds for the handler, and not behind it.
+fn waiting(ring: Ring, context: &Context) -> Option<u64> {
+    const EINTR: u64 = 4;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let mask = ring.private().waiting?;
+    // Before the call, or behind it, the frame's own mask is right.
+    // SAFETY: code that has just been executed, two bytes of it at least.
+    let interrupted = context.registers[RAX] == EINTR.wrapping_neg() && unsafe { ((context.registers[RIP] - 2) as *const [u8; 2]).read() } == SYSCALL;
+    if !interrupted {
+        return None;
+    }
+    ring.private().waiting = None;
+    Some(mask)
 }
 
 /// The program's handler has returned.
@@ -142,7 +165,7 @@ pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
     let (delivery, c) = unsafe { (&*delivery, &mut *context) };
     let before = &delivery.before;
     if let Some(ring) = thread::current() {
-        ring.private().segv_blocked = c.mask & SEGV_BIT != 0;
+        shield::lower(ring.private(), delivery.outer, c.registers[RSP] as usize, c.mask & SEGV_BIT != 0);
         ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
         c.mask &= !(SEGV_BIT | trigger::bit());
     }
@@ -262,7 +285,7 @@ pub(super) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     // SAFETY: as above.
     let bytes = unsafe { context::frame_bytes(context) };
     let start = context as usize - 8;
-    let interrupted = c.registers[15] as usize;
+    let interrupted = c.registers[RSP] as usize;
     let mut top = interrupted - 128;
     if action.flags & SA_ONSTACK != 0
         && let Some(ring) = thread::current()

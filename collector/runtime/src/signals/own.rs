@@ -5,12 +5,11 @@ use super::delivery::{append, commit, commit_half, move_frame};
 use super::entry::restorer_address;
 use super::*;
 use crate::abi::{self, RingSlot};
-use crate::context::{Context, Info, RIP};
+use crate::context::{Context, Info, RIP, RSP};
 use crate::shared::MODE_BURST;
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
 use crate::{guard, modules, process, trigger, window};
-use core::sync::atomic::Ordering;
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
 /// the program's handler.
@@ -37,8 +36,13 @@ pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mu
         }
     }
     let action = actions::seen(SIGSEGV);
-    let blocked = thread::current().is_some_and(|r| r.private().segv_blocked);
+    let ring = thread::current();
+    let blocked = ring.is_some_and(|r| shield::is_blocked(r.private(), c.registers[RSP] as usize));
     let synchronous = i.code > 0;
+    if let Some(ring) = ring.filter(|_| blocked && !synchronous) {
+        shield::keep(ring.private());
+        return 0;
+    }
     if action.handler == SIG_IGN && !synchronous {
         return 0;
     }
@@ -89,7 +93,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         window::full(header, ring, context);
         return true;
     }
-    if sys::getpid() != process::OWNER.load(Ordering::Relaxed) {
+    if process::is_forked() {
         if address < page || address >= page + (1 << 30) {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that lie in them.
 
 use super::{HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING};
-use crate::process;
+use crate::{process, seal};
 use crate::shared::*;
 use crate::sys::{self, map};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ pub(super) fn reserve_slot(header: &Header) -> Option<Ring> {
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping.
     let low = unsafe { sys::mmap(0, total, map::NONE, flags | map::LOW, -1, 0) };
-    let ring = ring_in(low.ok().or_else(|| HIGHER.take(total))?);
+    let ring = ring_in(low.ok().or_else(|| HIGHER.take(total))?, total)?;
     if !claim(header, ring) {
         // SAFETY: nobody knows of the reservation yet.
         unsafe { sys::munmap(ring.address - BEFORE, total) };
@@ -45,18 +45,50 @@ pub(super) fn reserve_private() -> Option<Ring> {
         // SAFETY: a new mapping.
         unsafe { sys::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }.ok().filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
     };
-    let ring = ring_in(HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?);
+    let ring = ring_in(HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?, BEFORE + PAGE)?;
     // SAFETY: inside the new reservation: the control page.
-    unsafe { sys::mprotect(ring.address, PAGE, map::READ | map::WRITE) };
+    if unsafe { sys::mprotect(ring.address, PAGE, map::READ | map::WRITE) } != 0 {
+        // SAFETY: nobody knows of the reservation yet.
+        unsafe { sys::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+        return None;
+    }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
     Some(ring)
 }
 
-/// The ring of a new reservation. Signal stack, spare control page and spare ring become usable.
-fn ring_in(start: usize) -> Ring {
-    // SAFETY: inside the caller's new reservation.
-    unsafe { sys::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) };
-    Ring { address: start + BEFORE }
+/// The ring of a new reservation of so many bytes. Signal stack, spare control page and spare ring become usable. `None`, and nothing is reserved, if the process may
+/// have no more memory.
+fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
+    // SAFETY: inside the caller's new reservation, of which nobody knows yet.
+    unsafe {
+        if sys::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) != 0 {
+            sys::munmap(start, bytes);
+            return None;
+        }
+    }
+    Some(Ring { address: start + BEFORE })
+}
+
+/// Reservations without a ring for threads that find no memory when they begin, where their creator could still have been told that there is none. More than one, since
+/// several may be created at once.
+static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// Sees to it that a new thread has memory at least for a reservation without a ring: without any its first probe would end the process. Returns false if there
+/// is none.
+pub fn provide() -> bool {
+    for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
+        let Some(ring) = reserve_private() else { break };
+        if place.compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed).is_err() {
+            // SAFETY: nobody else knows of it.
+            unsafe { sys::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+        }
+    }
+    PROVISIONS.iter().any(|p| p.load(Ordering::Relaxed) != 0)
+}
+
+/// One of them.
+pub(super) fn provision() -> Option<Ring> {
+    PROVISIONS.iter().map(|p| p.swap(0, Ordering::Acquire)).find(|&address| address != 0).map(|address| Ring { address })
 }
 
 /// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere. They overwrite each other's records there, which
@@ -110,33 +142,70 @@ impl Range {
     }
 }
 
+/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for dead threads some fifty times a second.
+const ATTEMPTS: usize = 40;
+const PATIENCE: u64 = 10_000_000;
+
 /// Maps a free thread slot of the file behind `ring.address`.
 pub(super) fn claim(header: &Header, ring: Ring) -> bool {
+    if !seal::may_set_up() {
+        return false;
+    }
     let fd = process::open_shared();
     if fd < 0 {
         return false;
     }
     let mut found = false;
+    for _ in 0..ATTEMPTS {
+        let left = match claim_once(header, ring, fd) {
+            Claim::Found => {
+                found = true;
+                break;
+            }
+            Claim::Failed => break,
+            Claim::Full { left } => left,
+        };
+        // What dead processes have left is the recorder's to take.
+        if !left || header.stop.load(Ordering::Relaxed) != 0 || !sys::process_exists(header.recorder) {
+            break;
+        }
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        sys::futex_wait(NEVER.as_ptr(), 0, PATIENCE);
+    }
+    sys::close(fd);
+    found
+}
+
+enum Claim {
+    Found,
+    /// Memory cannot be mapped.
+    Failed,
+    /// All slots are in use, or `left`: by threads that are no more.
+    Full { left: bool },
+}
+
+fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
+    let mut left = false;
     for _ in 0..MAX_THREADS {
         let index = header.counters[count::NEXT_SLOT].fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
         let offset = slot_offset(index, header.stride);
         if !place(ring.address, PAGE, fd, offset) {
-            break;
+            return Claim::Failed;
         }
         let control = ring.control();
         if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             control.index = index as u32;
             control.published = AtomicU64::new(0);
             control.drained = AtomicU32::new(0);
-            found = place_rest(header, ring, fd, offset);
-            if !found {
-                control.state.store(FREE, Ordering::Release);
+            if place_rest(header, ring, fd, offset) {
+                return Claim::Found;
             }
-            break;
+            control.state.store(FREE, Ordering::Release);
+            return Claim::Failed;
         }
+        left |= control.pid != 0 && sys::tgkill(control.pid, control.tid, 0) == -3;
     }
-    sys::close(fd);
-    found
+    Claim::Full { left }
 }
 
 /// Maps part of the file at a fixed place of a reservation, not to be inherited by children.

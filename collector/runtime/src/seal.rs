@@ -1,0 +1,123 @@
+//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its own, and most refusals end the process; so before it meets
+//! one it makes none any more: recording ends, and the thread's probes go on in the spare ring.
+
+use crate::filter::{self, Instruction};
+use crate::next::{fail, next};
+use crate::shared::count;
+use crate::sys::nr;
+use crate::{process, thread, window};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A call that recording needs is refused.
+static NO_RECORDING: AtomicBool = AtomicBool::new(false);
+/// A call that a new ring needs is refused.
+static NO_RINGS: AtomicBool = AtomicBool::new(false);
+
+/// Whether recording must end, without a system call.
+pub fn is_sealed() -> bool {
+    NO_RECORDING.load(Ordering::Relaxed)
+}
+
+/// Whether a thread may open the recorder's memory for a ring of its own.
+pub fn may_set_up() -> bool {
+    !NO_RINGS.load(Ordering::Relaxed)
+}
+
+const STRICT: usize = 0;
+const FILTER: usize = 1;
+
+/// What holds once a filter is installed: whether recording goes on, and whether new threads and children can get rings.
+fn foresee(operation: usize, program: *const Program) -> (bool, bool) {
+    if operation == STRICT || program.is_null() {
+        return (operation != STRICT, operation != STRICT);
+    }
+    // SAFETY: the program's filter, which the kernel is about to read.
+    let instructions = unsafe { core::slice::from_raw_parts((*program).filter, (*program).length.into()) };
+    let allows = |number, arguments| filter::allows(instructions, &filter::call(number, arguments));
+    let header = process::header();
+    let doorbell = header.map_or(0, |h| h.doorbell.as_ptr() as usize);
+    let recorder = header.map_or(0, |h| h.recorder as usize);
+    let recording = allows(nr::FUTEX, [doorbell, 1, i32::MAX as usize])
+        && allows(nr::FUTEX, [doorbell, 0, 0])
+        && allows(nr::GETTID, [0; 3])
+        && allows(nr::KILL, [recorder, 0, 0])
+        && (crate::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
+    const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
+    let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0]) && [nr::MMAP, nr::MADVISE, nr::CLOSE].into_iter().all(|n| allows(n, [0; 3]));
+    (recording, recording && rings)
+}
+
+/// `struct sock_fprog`.
+#[repr(C)]
+struct Program {
+    length: u16,
+    filter: *const Instruction,
+}
+
+/// Installs a filter by `install`, which returns −1 if it fails.
+fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
+    let ring = thread::current();
+    let (recording, rings) = if ring.is_some() { foresee(operation, program) } else { (true, true) };
+    if let Some(ring) = ring.filter(|r| !recording && r.address == crate::sys::gs()) {
+        window::close_in_hook(ring, window::Why::Outside);
+    }
+    let result = install();
+    // (Children inherit both.)
+    if result != -1 && !recording && !NO_RECORDING.swap(true, Ordering::Relaxed) {
+        process::count(count::FORBIDDEN, 1);
+    }
+    if result != -1 && !rings {
+        NO_RINGS.store(true, Ordering::Relaxed);
+    }
+    result
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    const PR_SET_SECCOMP: i32 = 22;
+    const ENOSYS: isize = 38;
+    let Some(real) = next!(c"prctl", unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32) else { return fail(ENOSYS) };
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real(option, a, b, c, d) };
+    // Modes: 1 strict, 2 filter.
+    if option == PR_SET_SECCOMP && (a == 1 || a == 2) { restrict(a - 1, b as *const Program, || call() as isize) as i32 } else { call() }
+}
+
+/// `syscall(SYS_seccomp, …)`; others are passed on as they are.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rdi, {number}",
+        "je {seccomp}",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "jmp rax",
+        number = const SECCOMP, seccomp = sym seccomp, real = sym real)
+}
+
+const SECCOMP: usize = 317;
+
+extern "C" fn real() -> usize {
+    next!(c"syscall", unsafe extern "C" fn()).map_or(missing as *const () as usize, |real| real as usize)
+}
+
+extern "C" fn missing() -> isize {
+    const ENOSYS: isize = 38;
+    fail(ENOSYS) as isize
+}
+
+unsafe extern "C" fn seccomp(number: usize, operation: usize, flags: usize, arguments: usize) -> isize {
+    // SAFETY: the symbol's type, or that of `missing`, which looks at nothing.
+    let real = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, usize, usize) -> isize>(real()) };
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real(number, operation, flags, arguments) };
+    if operation == STRICT || operation == FILTER { restrict(operation, arguments as *const Program, call) } else { call() }
+}

@@ -1,0 +1,107 @@
+//! What few programs do, each once: masks in handlers and in calls that wait, functions of older systems, processes that share memory, limits. Each runs
+//! recorded as it does alone.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session::{self, record_command, same_result};
+use mgz_tests::tools::{self, LIMIT};
+use std::path::Path;
+use std::process::Command;
+
+const PLAIN: Variant = Variant { clang: false, opt: "1", pie: true };
+const MODES: [&[&str]; 3] = [&["--mode", "full"], &["--mode", "ring", "--period", "5000", "--window", "500"], &["--mode", "burst", "--rate", "1000"]];
+
+/// Runs a case alone and in all modes; `check` is shown each trace.
+fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, &str)) {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build(name, PLAIN, extra, dir.path()).unwrap() else { return };
+    let flavours = ["ring", "burst"].map(|mode| session::instrument(&original, "soft", &["--for", mode]).unwrap());
+    // Another user must be able to execute it.
+    tools::succeed(Command::new("chmod").arg("755").arg(dir.path()), LIMIT).unwrap();
+    for case in cases {
+        let expected = tools::run(Command::new(&original).arg(case), LIMIT).unwrap();
+        for options in MODES {
+            let app = &flavours[usize::from(options[1] == "burst")];
+            let trace = dir.path().join(format!("{case}-{}", options[1]));
+            let got = tools::run(&mut record_command(options, &trace, &app.path, &[case]), LIMIT).unwrap();
+            same_result(&format!("{name} {case} {}", options[1]), &expected, &got).unwrap();
+            let said = String::from_utf8_lossy(&got.stderr).into_owned();
+            assert!(!said.contains("ld.so"), "{case}: {said}");
+            check(case, &trace, &said);
+        }
+    }
+}
+
+#[test]
+fn handlers_that_fail() {
+    same("masks", &[], &["nested", "nested-on-a-stack", "nested-allowed", "fault-in-another"], |_, _, _| {});
+}
+
+#[test]
+fn handlers_that_are_left() {
+    same("masks", &[], &["jumps", "jump-without-a-mask", "context", "full-context"], |_, _, _| {});
+}
+
+#[test]
+fn masks_of_calls_that_wait() {
+    same("masks", &[], &["waits", "later", "interrupts"], |_, _, _| {});
+}
+
+#[test]
+fn functions_of_older_systems() {
+    same("masks", &[], &["old-functions"], |_, _, _| {});
+}
+
+#[test]
+fn processes_that_share_memory() {
+    same("offspring", &["-lrt"], &["beside", "instead", "refused"], |case, _, said| {
+        assert_eq!(said.contains("10 threads without ring"), case == "beside", "{case}: {said}");
+    });
+}
+
+#[test]
+fn threads_that_the_c_library_makes() {
+    same("offspring", &["-lrt"], &["timers", "messages", "transfers"], |_, _, _| {});
+}
+
+#[test]
+fn children() {
+    same("offspring", &["-lrt"], &["busy-forks", "pipes", "programs"], |case, _, said| {
+        assert!(case != "programs" || !said.contains("untold"), "{said}");
+    });
+}
+
+#[test]
+fn little_memory() {
+    same("offspring", &["-lrt"], &["little-data", "little-space"], |_, _, _| {});
+}
+
+#[test]
+fn what_the_recorder_may_not_follow_is_counted() {
+    same("offspring", &["-lrt"], &["strict", "other-user"], |case, _, said| {
+        // SAFETY: it has no arguments.
+        let may = case == "strict" || unsafe { libc::geteuid() } == 0;
+        assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
+    });
+}
+
+/// Daemons close all descriptors; the event that begins windows is among them.
+#[test]
+fn programs_that_close_everything_are_sampled() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "#define _GNU_SOURCE\n#include <stdio.h>\n#include <string.h>\n#include <sys/resource.h>\n#include <unistd.h>\nstatic volatile unsigned t[4096];\n\
+        int main(int argc, char **argv) { struct rlimit l; getrlimit(RLIMIT_NOFILE, &l); if (!strcmp(argv[1], \"range\")) close_range(3, ~0u, 0); else if (!strcmp(argv[1], \"from\")) closefrom(3);\n\
+        else for (unsigned i = 3; i < l.rlim_cur && i < 100000; i++) close(i);\n\
+        unsigned s = 1; for (int k = 0; k < 60000; k++) for (int i = 0; i < 4096; i++) s += t[(i * 7 + k) & 4095] ^ s << 1; printf(\"%u\\n\", s); return 0; }\n";
+    std::fs::write(dir.path().join("closing.c"), text).unwrap();
+    let program = dir.path().join("closing");
+    tools::succeed(Command::new("gcc").args(["-O1", "-w", "-o"]).arg(&program).arg(dir.path().join("closing.c")), LIMIT).unwrap();
+    let app = session::instrument(&program, "soft", &["--for", "burst"]).unwrap();
+    for way in ["range", "from", "loop"] {
+        let expected = tools::run(Command::new(&program).arg(way), LIMIT).unwrap();
+        let trace = dir.path().join(way);
+        let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "1000"], &trace, &app.path, &[way]), LIMIT).unwrap();
+        same_result(way, &expected, &got).unwrap();
+        let samples = mgz_tests::rows::read(&trace).unwrap().manifest.totals.samples;
+        assert!(samples > 10, "{way}: {samples} samples");
+    }
+}
