@@ -53,6 +53,8 @@ struct Walk<'f, 'a> {
     stack: Stack,
     block: u32,
     accesses: &'f [Accesses],
+    /// Variables in memory that calls may change.
+    changed_by_calls: &'f [usize],
 }
 
 impl<'a> Flow<'a> {
@@ -97,7 +99,7 @@ impl<'a> Flow<'a> {
             for i in range.start as usize..range.end as usize {
                 let insn = &graph.insns[i];
                 uses[i].clobber.iter().for_each(|r| set(usize::from(r.0)));
-                if is_call(&insn.inst) {
+                if is_call(insn) {
                     self.calls[l as usize] = true;
                     CALLER_SAVED.iter().for_each(|r| set(usize::from(r.0)));
                     (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).for_each(|v| set(16 + v));
@@ -128,6 +130,7 @@ impl<'a> Flow<'a> {
         let mut out: Vec<Option<Vec<Val>>> = vec![None; graph.blocks.len()];
         let mut waiting: Vec<u32> = graph.blocks.iter().map(|b| b.succs.len() as u32).collect();
         let loops = self.loops;
+        let changed_by_calls: Vec<usize> = (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).map(|v| 16 + v).collect();
         let mut is_latch = vec![false; graph.blocks.len()];
         loops.all.iter().flat_map(|l| &l.latches).for_each(|&b| is_latch[b as usize] = true);
         for &b in &loops.order {
@@ -141,7 +144,7 @@ impl<'a> Flow<'a> {
             };
             let state = self.enter(graph, b, header_of, &mut out, changed, &mut last);
             let stack = self.frame.at_block[b as usize].unwrap_or(Stack::ENTRY);
-            let mut walk = Walk { flow: self, state, stack, block: b, accesses };
+            let mut walk = Walk { flow: self, state, stack, block: b, accesses, changed_by_calls: &changed_by_calls };
             let range = graph.blocks[b as usize].insns.clone();
             for i in range.start as usize..range.end as usize {
                 walk.instruction(i, &graph.insns[i], &uses[i]);
@@ -213,8 +216,8 @@ impl<'a> Flow<'a> {
         state
     }
 
-    /// The class of access `n` of instruction `insn`.
-    pub fn classify(&mut self, graph: &Graph, insn: usize, n: usize, access: &Access) -> Class {
+    /// The class of access `n` of instruction `insn`, which is in `block`.
+    pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
         let irregular = Class { class: CLASS_IRREGULAR, stride: None };
         match &access.form {
             Form::Repeated { .. } => return Class { class: CLASS_STRIDED, stride: Some(i64::from(access.size)) },
@@ -233,7 +236,7 @@ impl<'a> Flow<'a> {
         if self.is_fixed(v) {
             return Class { class: CLASS_CONSTANT, stride: None };
         }
-        self.stride_class(v, self.loops.of_block[graph.block_of(insn)]).unwrap_or(irregular)
+        self.stride_class(v, self.loops.of_block[block]).unwrap_or(irregular)
     }
 
     /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
@@ -253,8 +256,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-fn is_call(inst: &Instruction) -> bool {
-    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+fn is_call(insn: &Insn) -> bool {
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
 fn key_of(stack: &Stack, access: &Access) -> Option<i64> {
@@ -309,13 +312,12 @@ impl Walk<'_, '_> {
         v
     }
 
-    /// Content of the memory that an access reads.
-    fn load(&mut self, access: &Access) -> Option<Val> {
+    /// Content of the memory that an access reads, whose address is known already.
+    fn load(&mut self, access: &Access, address: Val) -> Option<Val> {
         let Form::Plain(place) = &access.form else { return None };
         if let Some(var) = self.stack.key(place).and_then(|k| self.flow.frame.variable(k)) {
             return Some(self.state[16 + var]);
         }
-        let address = self.address(place);
         Some(self.flow.values.load(self.block, address))
     }
 
@@ -359,8 +361,9 @@ impl Walk<'_, '_> {
                 gpr(register).map(|r| self.read(r))
             }
             OpKind::Memory => {
-                let access = self.accesses[i].iter().find(|a| a.read).copied()?;
-                self.load(&access)
+                let accesses = self.accesses;
+                let (n, access) = accesses[i].iter().enumerate().find(|(_, a)| a.read)?;
+                self.load(access, self.flow.addresses[i][n.min(1)])
             }
             _ => inst.try_immediate(op).ok().map(|c| self.flow.values.constant(c as i64)),
         }
@@ -377,7 +380,7 @@ impl Walk<'_, '_> {
                 _ => NO_VALUE,
             };
         }
-        if is_call(inst) {
+        if is_call(insn) {
             return self.call(inst);
         }
         if inst.is_string_instruction() {
@@ -419,10 +422,8 @@ impl Walk<'_, '_> {
         for r in lost.iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
-        for v in 0..self.flow.frame.keys.len() {
-            if call_changes(&self.flow.frame, self.flow.input, v) {
-                self.state[16 + v] = self.opaque();
-            }
+        for &v in self.changed_by_calls {
+            self.state[v] = self.opaque();
         }
     }
 

@@ -13,6 +13,7 @@ use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
 use crate::handlers::{THROUGH, Wrapped};
 use crate::{faults, freestanding};
 use crate::ir::TableForm;
+use crate::starts::Starts;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
 use crate::unwind::{Cie, Fde, Tables, cfi, merge};
@@ -73,20 +74,19 @@ pub struct Placed {
 struct Resolver<'a> {
     clones: &'a [Box<Emitted>],
     addrs: &'a [u64],
-    /// Where the originals begin.
-    starts: Vec<u64>,
+    /// The originals.
+    starts: Starts,
+    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the clones would be a miss of the cache each.
+    entries: Vec<Option<u32>>,
     /// Translated clones: the ways out, by target and whether a call takes it.
     thunks: BTreeMap<(u64, bool), u64>,
 }
 
 impl Resolver<'_> {
     fn clone_of(&self, address: u64) -> Option<u64> {
-        let next = self.starts.partition_point(|&start| start <= address);
-        let i = next.checked_sub(1)?;
-        if !self.clones[i].range.contains(&address) {
-            return None;
-        }
-        self.clones[i].clone_of(address).map(|offset| self.addrs[i] + u64::from(offset))
+        let (i, is_start) = self.starts.find_start(address)?;
+        let offset = if is_start { self.entries[i] } else { self.clones[i].clone_of(address) };
+        offset.map(|offset| self.addrs[i] + u64::from(offset))
     }
 
     /// Where a clone's branch to an original address goes.
@@ -205,7 +205,9 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         next += clone.code.len() as u64;
         placed.record_count += clone.rows.records.len() as u32;
     }
-    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts: parts.clones.iter().map(|c| c.range.start).collect(), thunks: BTreeMap::new() };
+    let starts = Starts::of(parts.clones.iter().map(|c| &c.range));
+    let entries = parts.clones.par_iter().map(|c| c.clone_of(c.range.start)).collect();
+    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts, entries, thunks: BTreeMap::new() };
     let entry_at = next.next_multiple_of(16);
     if parts.enters_runtime {
         next = entry_at + freestanding::ENTRY_BYTES as u64;

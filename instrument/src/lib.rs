@@ -47,6 +47,7 @@ pub mod report;
 pub mod rewrite;
 pub mod risk;
 pub mod room;
+pub mod starts;
 pub mod stay;
 pub mod symbolic;
 pub mod tables;

@@ -295,7 +295,7 @@ mod tests {
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let graph = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let graph = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let distance = |d: Differences| {

@@ -45,7 +45,7 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an instruction's access by its number in [`accesses`].
+/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
 pub fn plan(
     graph: &Graph,
     uses: &[RegUse],
@@ -53,7 +53,7 @@ pub fn plan(
     options: &Options,
     stays: &Stays,
     own: &[Option<Gpr>],
-    mut classify: impl FnMut(usize, usize, &Access) -> Class,
+    mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
     let mut plan = Plan::default();
@@ -61,7 +61,7 @@ pub fn plan(
     let starts = at_starts(graph, uses, backward);
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
-    for (block, start) in graph.blocks.iter().zip(&starts) {
+    for (number, (block, start)) in graph.blocks.iter().zip(&starts).enumerate() {
         builder.registers.start(start);
         builder.closed = 0;
         let mut first = None;
@@ -79,7 +79,7 @@ pub fn plan(
                 if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(i, n, a));
+                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
             }
             if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
                 first = first.or(builder.close(&mut plan.regions));

@@ -521,7 +521,7 @@ mod tests {
     pub(super) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         of(&mut g, &[])
     }
 
@@ -616,7 +616,7 @@ mod tests {
         let stays = |external: bool| {
             let body = decode(&bytes, 0x100, &[]).unwrap();
             let jump = crate::cfg::KnownJump { ip: 0x102, targets: vec![0x104], closed: true };
-            let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
+            let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
             let block = g.block_at(0x104).unwrap();
             g.blocks[block.0 as usize].external_entry = external;
             let table = JumpTable { load: InsnId(0), jump: InsnId(1), table: 0x2000, form: TableForm::Absolute8, targets: vec![0x104] };

@@ -5,7 +5,6 @@ use super::probe::Hold;
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
-use crate::disasm::Places;
 use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId};
 use crate::operands::own_destination;
@@ -38,7 +37,6 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
-        places: Places::of(function.insns.iter().map(|i| i.ip)),
         sink: Sink::new(function.insns.len() + pieces.len()),
         pieces,
         factory: InstructionInfoFactory::new(),
@@ -66,8 +64,6 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
 pub(super) struct Emitter<'a> {
     pub(super) function: &'a Function,
     pub(super) bytes: &'a [u8],
-    /// Instructions by their addresses.
-    pub(super) places: Places,
     pub(super) pt: bool,
     pub(super) fixed: bool,
     pub(super) translated: bool,
@@ -172,10 +168,6 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn insn_at(&self, ip: u64) -> Option<InsnId> {
-        self.places.get(ip).map(|i| InsnId(i as u32))
-    }
-
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
         let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
         self.bytes.get(start..start + insn.inst.len()).ok_or(EmitError::NoBytes)
@@ -183,7 +175,7 @@ impl<'a> Emitter<'a> {
 
     /// Behind an instruction whose encoding the next one shares: goes on behind both.
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
-        let to = match self.insn_at(insn.next()).map(|id| self.way_to(id)) {
+        let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),
             None if !self.stays.needs_code(self.here(), None) => Err(insn.next()),
             _ => return Err(EmitError::Record),
@@ -277,7 +269,7 @@ impl<'a> Emitter<'a> {
         let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
         let addr32 = raw[..prefixes].contains(&0x67);
         let target = insn.inst.near_branch_target();
-        let (inside, transit) = match self.insn_at(target) {
+        let (inside, transit) = match self.function.insn_at(target) {
             Some(id) => {
                 let (label, transit) = self.way_to(id);
                 (Some(label), transit)
@@ -421,8 +413,9 @@ impl<'a> Emitter<'a> {
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
         let rows = rows::rows(
             function,
-            &self.record_at.iter().map(|&p| resolved.offset(p).into()).collect::<Vec<u64>>(),
-            &self.copy_at.iter().map(|&p| resolved.offset(p).into()).collect::<Vec<u64>>(),
+            &self.record_at,
+            &self.copy_at,
+            resolved,
             self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect(),
         )?;
         let patches = patches(function, &marks);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
+use crate::disasm::Places;
 use crate::regs::{RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -36,6 +37,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         id: FunctionId(0),
         range: START..at,
         uses: uses(&insns),
+        places: Places::of(insns.iter().map(|i| i.ip)),
         insns,
         blocks: list,
         tables: Vec::new(),
@@ -479,7 +481,8 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
 pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
-    f.insns = crate::disasm::decode(&bytes, START, &[]).unwrap().insns;
+    let body = crate::disasm::decode(&bytes, START, &[]).unwrap();
+    (f.insns, f.places) = (body.insns, body.places);
     f.uses = uses(&f.insns);
     let block = |i: u32, succs: &[u32]| Block { insns: i..i + 1, succs: succs.iter().copied().map(BlockId).collect(), preds: Default::default(), external_entry: false };
     f.blocks = vec![block(0, &[1, 2]), block(1, &[3]), block(2, &[3]), block(3, &[])];

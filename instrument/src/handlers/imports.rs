@@ -3,6 +3,7 @@
 use crate::disasm::direct_target;
 use crate::elf::read::{Elf, R_IRELATIVE};
 use crate::functions::Input;
+use crate::hash::FastSet;
 use iced_x86::{FlowControl, Instruction};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -105,7 +106,7 @@ impl Imports {
     }
 
     /// Through what functions are called that do not return.
-    pub fn no_return(&self) -> std::collections::HashSet<u64> {
+    pub fn no_return(&self) -> FastSet<u64> {
         self.slots.iter().chain(&self.stubs).filter(|(_, name)| does_not_return(name)).map(|(at, _)| *at).collect()
     }
 

@@ -317,7 +317,7 @@ fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     certain.extend(entries.pads.iter().map(|p| p.1));
     let body = decode(bytes, info.range.start, &certain).ok()?;
     let mut factory = InstructionInfoFactory::new();
-    let graph = recover(input, body.insns, &info.range, &entries, &info.words, &mut factory).graph;
+    let graph = recover(input, body, &info.range, &entries, &info.words, &mut factory).graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
 }
 
