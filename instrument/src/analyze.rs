@@ -9,7 +9,8 @@ use crate::doubt::{self, Jumps};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
+use crate::facts::{self, Operands};
+use crate::ir::{Function, FunctionId, Gpr, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
 use crate::operands::{Accesses, accesses, own_destination};
@@ -18,7 +19,7 @@ use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use std::ops::Range;
 
@@ -93,12 +94,16 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let n = graph.insns.len();
     let (mut all_uses, mut uses, mut reached, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
     for insn in &graph.insns {
-        let info = registers(&mut factory, &insn.inst);
-        let all = reg_use(info);
+        let (all, list, destination) = match facts::plain(&insn.inst) {
+            Some(plain) => asked(&insn.inst, plain.uses, &plain),
+            None => {
+                let info = registers(&mut factory, &insn.inst);
+                asked(&insn.inst, reg_use(info), info)
+            }
+        };
         all_uses.push(all);
         uses.push(all.without_idle_read(&insn.inst));
-        let list = accesses(&insn.inst, info);
-        own.push(list.iter().next().and_then(|_| own_destination(&insn.inst, info)));
+        own.push(destination);
         reached.push(list);
     }
     let trusted = info.exact && info.called.is_empty();
@@ -161,6 +166,14 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         stays,
         loops,
     })
+}
+
+/// What is asked of each instruction: its registers, its accesses, and the register that may hold the address of one.
+#[inline]
+fn asked(inst: &Instruction, uses: RegUse, operands: &impl Operands) -> (RegUse, Accesses, Option<Gpr>) {
+    let list = accesses(inst, operands);
+    let destination = list.iter().next().and_then(|_| own_destination(inst, operands));
+    (uses, list, destination)
 }
 
 fn table(t: &Found) -> JumpTable {

@@ -24,6 +24,7 @@ pub mod discover;
 mod doubt;
 pub mod elf;
 pub mod emit;
+pub mod facts;
 pub mod faults;
 pub mod files;
 pub mod frame;

@@ -150,10 +150,6 @@ impl Differences {
     /// Control has not come there yet.
     const UNKNOWN: Differences = Differences { leaders: [u8::MAX; 16], deltas: [0; 16] };
 
-    fn is_unknown(&self) -> bool {
-        self.leaders[0] == u8::MAX
-    }
-
     /// Whether no two registers have anything in common, which is so at most places.
     fn is_none(&self) -> bool {
         self.leaders == Differences::NONE.leaders
@@ -224,19 +220,61 @@ impl Differences {
     }
 }
 
+/// Differences by block. There are none at most places, so that it would be a waste to keep those of each.
+pub struct Starts {
+    /// Per block, an index into `all`.
+    of_block: Vec<u32>,
+    all: Vec<Differences>,
+}
+
+/// The first two of [`Starts::all`].
+const UNKNOWN: u32 = 0;
+const NONE: u32 = 1;
+
+impl Starts {
+    fn new(blocks: usize) -> Starts {
+        Starts { of_block: vec![UNKNOWN; blocks], all: vec![Differences::UNKNOWN, Differences::NONE] }
+    }
+
+    /// What holds at the start of a block. (Where control does not come, that is nothing.)
+    pub fn at(&self, block: usize) -> &Differences {
+        &self.all[self.of_block[block].max(NONE) as usize]
+    }
+
+    fn is_none(&self, block: usize) -> bool {
+        self.of_block[block] == NONE
+    }
+
+    fn is_unknown(&self, block: usize) -> bool {
+        self.of_block[block] == UNKNOWN
+    }
+
+    fn set(&mut self, block: usize, new: Differences) {
+        let place = &mut self.of_block[block];
+        if new.is_none() {
+            *place = NONE;
+        } else if *place > NONE {
+            self.all[*place as usize] = new;
+        } else {
+            *place = self.all.len() as u32;
+            self.all.push(new);
+        }
+    }
+}
+
 /// What holds at the start of each block.
-pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differences> {
+pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
+    let mut starts = Starts::new(n);
     // Blocks alone have nothing to bring along.
     if n < 2 {
-        return vec![Differences::NONE; n];
+        return starts;
     }
-    let mut starts = vec![Differences::UNKNOWN; n];
     let mut waiting: Vec<u32> = Vec::new();
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {
-            starts[b] = Differences::NONE;
+            starts.set(b, Differences::NONE);
             waiting.push(b as u32);
             waits[b] = true;
         }
@@ -246,25 +284,24 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
         waits[b] = false;
         // Nothing is less than nothing.
         let block = &graph.blocks[b];
-        if block.succs.iter().all(|t| starts[t.0 as usize].is_none()) {
+        if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
         // Going through a block once more, which few need, costs less than the memory that it takes to keep what comes out of all.
-        let end = starts[b].behind(&through(graph, uses, block, backward));
+        let end = starts.at(b).behind(&through(graph, uses, block, backward));
         for t in block.succs.iter().map(|t| t.0 as usize) {
-            if starts[t].is_none() {
+            if starts.is_none(t) {
                 continue;
             }
-            let new = if starts[t].is_unknown() { end } else { starts[t].meet(&end) };
-            if starts[t] != new {
-                starts[t] = new;
+            let new = if starts.is_unknown(t) { end } else { starts.at(t).meet(&end) };
+            if starts.is_unknown(t) || *starts.at(t) != new {
+                starts.set(t, new);
                 if !std::mem::replace(&mut waits[t], true) {
                     waiting.push(t as u32);
                 }
             }
         }
     }
-    starts.iter_mut().filter(|s| s.is_unknown()).for_each(|s| *s = Differences::NONE);
     starts
 }
 
@@ -303,7 +340,8 @@ mod tests {
             r.start(&d);
             (r.value(from).symbol == r.value(to).symbol).then(|| r.value(to).delta - r.value(from).delta)
         };
-        at_starts(&graph, &uses, false).into_iter().map(distance).collect()
+        let starts = at_starts(&graph, &uses, false);
+        (0..graph.blocks.len()).map(|b| distance(*starts.at(b))).collect()
     }
 
     /// jne back over the parts.

@@ -3,9 +3,10 @@
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and address
 //! computations touch no memory here.
 
+use crate::facts::Operands;
 use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
-use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
 
 /// Segment of an access.
@@ -94,7 +95,7 @@ pub struct Access {
 }
 
 /// At most two accesses, in the order in which the processor makes them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     list: [Option<Access>; 2],
 }
@@ -113,7 +114,7 @@ impl Accesses {
 }
 
 /// Lists the explicit accesses of an instruction.
-pub fn accesses(inst: &Instruction, info: &InstructionInfo) -> Accesses {
+pub fn accesses(inst: &Instruction, info: &impl Operands) -> Accesses {
     let mut list = Accesses::default();
     if !inst.op_kinds().any(is_memory) || is_hint(inst.mnemonic()) {
         return list;
@@ -263,7 +264,7 @@ pub fn is_repeated_string(inst: &Instruction) -> bool {
 
 /// The register that may hold the load's own address: a 32- or 64-bit general purpose register that the instruction replaces as a whole
 /// and otherwise does not use, with the memory operand as a source. PT flavour only, since a fault would show the address in it.
-pub fn own_destination(inst: &Instruction, info: &InstructionInfo) -> Option<Gpr> {
+pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> {
     let register = inst.op0_register();
     let suits = inst.op_count() >= 2
         && inst.op0_kind() == OpKind::Register

@@ -61,8 +61,8 @@ pub fn plan(
     let starts = at_starts(graph, uses, backward);
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
-    for (number, (block, start)) in graph.blocks.iter().zip(&starts).enumerate() {
-        builder.registers.start(start);
+    for (number, block) in graph.blocks.iter().enumerate() {
+        builder.registers.start(starts.at(number));
         builder.closed = 0;
         let mut first = None;
         for i in block.insns.start as usize..block.insns.end as usize {
@@ -525,7 +525,8 @@ impl<'a> Builder<'a> {
 
     /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
-        let waiting = std::mem::take(&mut self.waiting);
+        // (Their memory is used again.)
+        let mut waiting = std::mem::take(&mut self.waiting);
         let mut proxy = None;
         if self.region.records.is_empty() {
             for (n, w) in waiting.iter().enumerate() {
@@ -551,10 +552,15 @@ impl<'a> Builder<'a> {
         let closed = (!self.region.sites.is_empty()).then(|| {
             let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
             self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));
-            regions.push(std::mem::take(&mut self.region));
+            // Copies have the right size, where growing takes several.
+            regions.push(self.region.clone());
             Closed { region: regions.len() - 1, nth }
         });
-        self.region = RegionPlan::default();
+        self.region.records.clear();
+        self.region.sites.clear();
+        self.region.implied_const = 0;
+        waiting.clear();
+        self.waiting = waiting;
         self.held.clear();
         self.whole.clear();
         self.open = None;

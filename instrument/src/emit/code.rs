@@ -31,6 +31,8 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
+    let records = function.regions.iter().map(|r| r.records.len()).sum();
+    let starts = Vec::with_capacity(pieces.len());
     let mut emitter = Emitter {
         function,
         bytes,
@@ -45,16 +47,16 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         block: 0,
         kept: None,
         left: Vec::with_capacity(function.blocks.len()),
-        starts: Vec::new(),
+        starts,
         region: 0,
         record: 0,
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
         moved: false,
-        record_at: Vec::with_capacity(function.regions.iter().map(|r| r.records.len()).sum()),
+        record_at: Vec::with_capacity(records),
         stored_at: super::relax::Pos::default(),
-        ptwrite_at: Vec::new(),
+        ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
         copy_at: Vec::with_capacity(function.insns.len()),
     };
     emitter.run()?;

@@ -5,7 +5,7 @@ use crate::elf::read::{Elf, R_IRELATIVE};
 use crate::functions::Input;
 use crate::hash::FastSet;
 use iced_x86::{FlowControl, Instruction};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 const R_64: u32 = 1;
@@ -103,6 +103,11 @@ impl Imports {
             self.stubs.extend(starts.into_iter().flatten().map(|start| (range.start + start as u64, name.clone())));
             self.stub_jumps.push(end);
         }
+    }
+
+    /// Through what functions with such names are called.
+    pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
+        self.slots.iter().chain(&self.stubs).filter(|(_, name)| fits(name)).map(|(at, _)| *at).collect()
     }
 
     /// Through what functions are called that do not return.

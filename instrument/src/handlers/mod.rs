@@ -102,17 +102,18 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     if let Some(&(at, _)) = imports.strange.iter().find(|s| is_installer(&s.1) || s.1 == "syscall") {
         return Some(Finding { at, why: "an entry of the linkage table that is not understood" });
     }
-    if let Some(finding) = unseen(input, program, &imports) {
-        return Some(finding);
-    }
-    let search = Search { input, program, imports: &imports, wrapped, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
-    let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
-    let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
+    let mut targets = imports.reach(sought);
+    let first_places = match unseen(input, program, &imports, &targets) {
+        Ok(places) => places,
+        Err(finding) => return Some(finding),
+    };
+    let search = Search { input, program, imports: &imports, wrapped, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
+    let mut first_places = Some(first_places);
     let mut own = Own::default();
     // Functions that hand their arguments on to an installer are installers; each round may find more.
     loop {
-        let places = places(input, &targets);
+        let places = first_places.take().unwrap_or_else(|| places(input, &targets));
         let functions: BTreeSet<usize> = places.iter().filter_map(|&p| program.function_at(p)).map(|f| f.0 as usize).collect();
         if let Some(&at) = places.iter().find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p)) {
             return Some(Finding { at, why: "code that is in no known function" });
@@ -143,24 +144,37 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all: they reach it through registers, or the loader is asked for it.
-fn unseen(input: &Input, program: &Program, imports: &Imports) -> Option<Finding> {
-    let known = |map: &HashMap<u64, String>| map.iter().filter(|e| is_installer(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
-    let (slots, stubs) = (known(&imports.slots), known(&imports.stubs));
-    if !slots.is_empty() && places(input, &slots.into_iter().chain(stubs).collect()).into_iter().all(|p| is_system_call(input, p)) {
-        return Some(Finding { at: 0, why: "sigaction is called by code that is not seen" });
+/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
+/// through the code once is enough for all of them.
+fn unseen(input: &Input, program: &Program, imports: &Imports, targets: &BTreeSet<u64>) -> Result<Vec<u64>, Finding> {
+    let installers = imports.reach(is_installer);
+    let asks = imports.reach(|name| name == "dlsym" || name == "dlvsym");
+    let mark = b"\0sigaction\0";
+    let in_segment = |s: &SegmentBytes| memchr::memmem::find_iter(s.bytes, mark).map(|at| s.vaddr + at as u64 + 1).collect::<Vec<u64>>();
+    let names: BTreeSet<u64> = if asks.is_empty() { BTreeSet::new() } else { input.segments.iter().flat_map(in_segment).collect() };
+    let all = places(input, &[targets, &installers, &asks, &names].into_iter().flatten().copied().collect());
+    let of = |targets: &BTreeSet<u64>| all.iter().copied().filter(|&p| is_system_call(input, p) || refers(input, p, targets)).collect::<Vec<u64>>();
+    let has_slot = imports.slots.values().any(|name| is_installer(name));
+    if has_slot && of(&installers).into_iter().all(|p| is_system_call(input, p)) {
+        return Err(Finding { at: 0, why: "sigaction is called by code that is not seen" });
     }
-    let asks = |map: &HashMap<u64, String>| map.iter().filter(|e| e.1 == "dlsym" || e.1 == "dlvsym").map(|e| *e.0).collect::<Vec<u64>>();
-    let asks: BTreeSet<u64> = asks(&imports.slots).into_iter().chain(asks(&imports.stubs)).collect();
-    if asks.is_empty() {
-        return None;
-    }
-    let name = regex::bytes::Regex::new(r"(?-u)\x00sigaction\x00").ok()?;
-    let names: BTreeSet<u64> = input.segments.iter().flat_map(|s| name.find_iter(s.bytes).map(|m| s.vaddr + m.start() as u64 + 1)).collect();
     // Names in tables are not asked for; who asks for a name has it at hand.
-    let functions = |targets: &BTreeSet<u64>| places(input, targets).into_iter().filter(|&p| !is_system_call(input, p)).filter_map(|p| program.function_at(p)).collect::<BTreeSet<_>>();
-    let asking = functions(&asks).intersection(&functions(&names)).next().copied()?;
-    Some(Finding { at: program.function(asking).range.start, why: "the loader may be asked for sigaction" })
+    let functions = |targets: &BTreeSet<u64>| of(targets).into_iter().filter(|&p| !is_system_call(input, p)).filter_map(|p| program.function_at(p)).collect::<BTreeSet<_>>();
+    if let Some(&asking) = functions(&asks).intersection(&functions(&names)).next() {
+        return Err(Finding { at: program.function(asking).range.start, why: "the loader may be asked for sigaction" });
+    }
+    Ok(of(targets))
+}
+
+/// Whether the four bytes at a place may refer to one of the targets.
+fn refers(input: &Input, at: u64, targets: &BTreeSet<u64>) -> bool {
+    let Some(value) = input.bytes_at(at).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b)) else { return false };
+    targets.contains(&relative(at, value)) || !input.pie && targets.contains(&u64::from(value))
+}
+
+/// Where a distance leads that ends four bytes behind a place.
+fn relative(at: u64, distance: u32) -> u64 {
+    at.wrapping_add(4).wrapping_add(distance as i32 as u64)
 }
 
 /// Functions of the file through which others install handlers, by address.
@@ -260,24 +274,19 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost a look at one bit.
-struct Sought<'a> {
-    /// By the low bits of the addresses.
-    bits: [u64; 64],
-    addresses: &'a BTreeSet<u64>,
-}
+/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost one look.
+struct Sought([bool; 4096]);
 
-impl<'a> Sought<'a> {
-    fn new(addresses: &'a BTreeSet<u64>) -> Self {
-        let mut bits = [0; 64];
-        for address in addresses {
-            bits[(address >> 6 & 63) as usize] |= 1 << (address & 63);
-        }
-        Sought { bits, addresses }
+impl Sought {
+    fn new(addresses: &BTreeSet<u64>) -> Sought {
+        let mut by_low_bits = [false; 4096];
+        addresses.iter().for_each(|address| by_low_bits[(address & 4095) as usize] = true);
+        Sought(by_low_bits)
     }
 
-    fn has(&self, address: u64) -> bool {
-        self.bits[(address >> 6 & 63) as usize] >> (address & 63) & 1 == 1 && self.addresses.contains(&address)
+    /// Whether an address with these low bits may be in it.
+    fn may_have(&self, low: u32) -> bool {
+        self.0[(low & 4095) as usize]
     }
 }
 
@@ -298,8 +307,8 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
                 move |(i, window)| {
                     let at = range.start + (from + i) as u64;
                     let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-                    let relative = at.wrapping_add(4).wrapping_add(value as i32 as u64);
-                    (sought.has(relative) || !input.pie && sought.has(u64::from(value)) || window[..2] == [0x0f, 0x05]).then_some(at)
+                    let may_be = sought.may_have(relative(at, value) as u32) || !input.pie && sought.may_have(value) || window[..2] == [0x0f, 0x05];
+                    (may_be && (is_system_call(input, at) || refers(input, at, targets))).then_some(at)
                 }
             })
         });
