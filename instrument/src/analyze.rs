@@ -13,7 +13,7 @@ use crate::facts::{self, Operands};
 use crate::ir::{Function, FunctionId, Gpr, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
-use crate::operands::{Accesses, accesses, own_destination};
+use crate::operands::{AccessList, Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::room::{self, Code};
@@ -92,7 +92,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     // Asking for an instruction's facts is dear, so that it is done once for all.
     let n = graph.insns.len();
-    let (mut all_uses, mut uses, mut reached, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
+    let (mut all_uses, mut uses, mut accesses, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), AccessList::with_capacity(n), Vec::with_capacity(n));
     for insn in &graph.insns {
         let (all, list, destination) = match facts::plain(&insn.inst) {
             Some(plain) => asked(&insn.inst, plain.uses, &plain),
@@ -104,7 +104,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         all_uses.push(all);
         uses.push(all.without_idle_read(&insn.inst));
         own.push(destination);
-        reached.push(list);
+        accesses.push(list);
     }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
@@ -118,7 +118,6 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         own.fill(None);
     }
     let loops = Loops::find(&graph);
-    let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
@@ -172,7 +171,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
 #[inline]
 fn asked(inst: &Instruction, uses: RegUse, operands: &impl Operands) -> (RegUse, Accesses, Option<Gpr>) {
     let list = accesses(inst, operands);
-    let destination = list.iter().next().and_then(|_| own_destination(inst, operands));
+    let destination = if list.is_empty() { None } else { own_destination(inst, operands) };
     (uses, list, destination)
 }
 

@@ -17,7 +17,7 @@ use crate::functions::Input;
 use crate::hash::FastMap;
 use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::{LoopId, Loops, NO_LOOP};
-use crate::operands::{Access, Accesses, Form, Place, Segment, is_repeated_string};
+use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string};
 use crate::plan::Class;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RDX, RSP, RegUse, gpr};
 use crate::values::{Atom, Kind, Val, Values};
@@ -52,14 +52,14 @@ struct Walk<'f, 'a> {
     state: Vec<Val>,
     stack: Stack,
     block: u32,
-    accesses: &'f [Accesses],
+    accesses: &'f AccessList,
     /// Variables in memory that calls may change.
     changed_by_calls: &'f [usize],
 }
 
 impl<'a> Flow<'a> {
     /// Runs the pass.
-    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &[Accesses]) -> Flow<'a> {
+    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &AccessList) -> Flow<'a> {
         let mut frame = Frame::find(graph, &loops.order, uses, accesses);
         if (frame.keys.len() + 16).saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
@@ -87,7 +87,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Per loop, a bit per variable that it changes.
-    fn changed_in_loops(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses]) -> Vec<Vec<u64>> {
+    fn changed_in_loops(&mut self, graph: &Graph, uses: &[RegUse], accesses: &AccessList) -> Vec<Vec<u64>> {
         let words = self.variables().div_ceil(64);
         let mut changed = vec![vec![0u64; words]; self.loops.all.len()];
         for &b in &self.loops.order {
@@ -126,7 +126,7 @@ impl<'a> Flow<'a> {
         changed
     }
 
-    fn walk(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses], changed: &[Vec<u64>]) {
+    fn walk(&mut self, graph: &Graph, uses: &[RegUse], accesses: &AccessList, changed: &[Vec<u64>]) {
         let mut out: Vec<Option<Vec<Val>>> = vec![None; graph.blocks.len()];
         let mut waiting: Vec<u32> = graph.blocks.iter().map(|b| b.succs.len() as u32).collect();
         let loops = self.loops;
@@ -373,6 +373,10 @@ impl Walk<'_, '_> {
         let inst = &insn.inst;
         let accesses = self.accesses;
         let list = &accesses[i];
+        // Comparisons and branches leave everything as it is.
+        if u.clobber == RegSet::EMPTY && list.is_empty() && !is_call(insn) {
+            return;
+        }
         for (n, access) in list.iter().enumerate() {
             self.flow.addresses[i][n.min(1)] = match &access.form {
                 Form::Plain(place) => self.address(place),

@@ -81,7 +81,7 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
             if calls_import(input, &graph.insns[i]) {
                 written |= CALLER_SAVED.0;
             }
-            if inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
+            if uses[i].clobber.contains(RSP) && inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
                 saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
             }
         }

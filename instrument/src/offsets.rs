@@ -7,7 +7,7 @@
 //! loop moves in step. Nothing is taken from callees: behind a call all registers are new.
 
 use crate::cfg::Graph;
-use crate::ir::{Block, Gpr};
+use crate::ir::{Block, Gpr, Insn, RegSet};
 use crate::operands::is_repeated_string;
 use crate::regs::{RDI, RSI, RSP, RegUse, gpr64};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -70,10 +70,14 @@ impl Registers {
     }
 
     /// What an instruction does.
-    pub fn advance(&mut self, inst: &Instruction, u: &RegUse) {
-        if hands_over(inst) {
+    pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
+        if hands_over(insn.flow) {
             return self.forget();
         }
+        if u.clobber == RegSet::EMPTY {
+            return;
+        }
+        let inst = &insn.inst;
         let target = gpr64(inst.op0_register());
         // Old values of what may be read; a copy of all would take longer than the rest.
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
@@ -133,8 +137,8 @@ impl Registers {
 }
 
 /// Whether other code runs before the next instruction.
-fn hands_over(inst: &Instruction) -> bool {
-    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt | FlowControl::XbeginXabortXend | FlowControl::Exception)
+fn hands_over(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt | FlowControl::XbeginXabortXend | FlowControl::Exception)
 }
 
 /// Per register: the first one with the same symbol, and the difference from that.
@@ -309,7 +313,7 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
 fn through(graph: &Graph, uses: &[RegUse], block: &Block, backward: bool) -> Registers {
     let mut registers = Registers::new(backward);
     for i in block.insns.start as usize..block.insns.end as usize {
-        registers.advance(&graph.insns[i].inst, &uses[i]);
+        registers.advance(&graph.insns[i], &uses[i]);
     }
     registers
 }

@@ -8,6 +8,7 @@ use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
 use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
+use std::ops::Index;
 
 /// Segment of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +102,11 @@ pub struct Accesses {
 }
 
 impl Accesses {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list[0].is_none()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Access> {
         self.list.iter().flatten()
@@ -110,6 +116,50 @@ impl Accesses {
         if let Some(free) = self.list.iter_mut().find(|a| a.is_none()) {
             *free = Some(access);
         }
+    }
+}
+
+/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place for those of each.
+#[derive(Clone, Debug)]
+pub struct AccessList {
+    /// Per instruction, an index into `lists`.
+    of: Vec<u32>,
+    /// The first one is empty.
+    lists: Vec<Accesses>,
+}
+
+impl AccessList {
+    /// For so many instructions.
+    pub fn with_capacity(insns: usize) -> AccessList {
+        let mut lists = Vec::with_capacity(insns / 2 + 1);
+        lists.push(Accesses::default());
+        AccessList { of: Vec::with_capacity(insns), lists }
+    }
+
+    /// Adds those of the next instruction.
+    pub fn push(&mut self, list: Accesses) {
+        if list.is_empty() {
+            return self.of.push(0);
+        }
+        self.of.push(self.lists.len() as u32);
+        self.lists.push(list);
+    }
+}
+
+impl Index<usize> for AccessList {
+    type Output = Accesses;
+
+    #[inline]
+    fn index(&self, insn: usize) -> &Accesses {
+        &self.lists[self.of[insn] as usize]
+    }
+}
+
+impl FromIterator<Accesses> for AccessList {
+    fn from_iter<T: IntoIterator<Item = Accesses>>(lists: T) -> AccessList {
+        let mut all = AccessList::with_capacity(0);
+        lists.into_iter().for_each(|list| all.push(list));
+        all
     }
 }
 
@@ -259,7 +309,7 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
 
 /// Whether the instruction is a string instruction with a `rep` prefix.
 pub fn is_repeated_string(inst: &Instruction) -> bool {
-    inst.is_string_instruction() && (inst.has_rep_prefix() || inst.has_repne_prefix())
+    (inst.has_rep_prefix() || inst.has_repne_prefix()) && inst.is_string_instruction()
 }
 
 /// The register that may hold the load's own address: a 32- or 64-bit general purpose register that the instruction replaces as a whole

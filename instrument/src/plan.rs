@@ -12,10 +12,10 @@ use crate::cfg::Graph;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
 use crate::offsets::{Known, Registers, at_starts};
-use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
+use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
 use crate::regs::{RAX, RBX, RegUse};
 use crate::stay::Stays;
-use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
@@ -49,7 +49,7 @@ const MOST_SLOTS: usize = 10;
 pub fn plan(
     graph: &Graph,
     uses: &[RegUse],
-    accesses: &[Accesses],
+    accesses: &AccessList,
     options: &Options,
     stays: &Stays,
     own: &[Option<Gpr>],
@@ -71,20 +71,22 @@ pub fn plan(
             let insn = &graph.insns[i];
             count_implicit(&insn.inst, &mut plan.implicit);
             let list = &accesses[i];
-            if list.iter().next().is_some() {
+            let mut may_skip = false;
+            if !list.is_empty() {
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 // These may read nothing, and then there is no row that could stand for implied loads.
-                if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
+                may_skip = may_read_nothing(&insn.inst, list);
+                if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
             }
-            if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
+            if ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
             }
-            builder.registers.advance(&insn.inst, &uses[i]);
+            builder.registers.advance(insn, &uses[i]);
         }
         let last = builder.close(&mut plan.regions);
         let closed = |end: Option<Closed>| end.map(|c| c.region);
@@ -110,12 +112,12 @@ fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
     is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
 }
 
-fn ends_region(inst: &Instruction) -> bool {
-    !matches!(
-        inst.flow_control(),
-        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
-    ) || is_repeated_string(inst)
-        || matches!(inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Hlt)
+fn ends_region(insn: &Insn) -> bool {
+    match insn.flow {
+        FlowControl::Next => is_repeated_string(&insn.inst) || matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => false,
+        _ => true,
+    }
 }
 
 fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {

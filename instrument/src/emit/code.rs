@@ -50,6 +50,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         starts,
         region: 0,
         record: 0,
+        next_record: None,
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
@@ -90,6 +91,8 @@ pub(super) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(super) region: usize,
     pub(super) record: usize,
+    /// Where that stands, and whether behind its instruction, once it is known.
+    pub(super) next_record: Option<(InsnId, bool)>,
     /// Records of earlier regions.
     pub(super) records_before: u32,
     /// Slots of the current region written so far.
@@ -133,8 +136,8 @@ impl<'a> Emitter<'a> {
             if self.pieces[self.piece] == id.0 {
                 self.enter_piece();
             }
-            let after_nop = i > 0 && is_nop(&function.insns[i - 1].inst);
-            if heads.next_if_eq(&id).is_some() && after_nop && insn.ip.is_multiple_of(16) {
+            let after_nop = || i > 0 && is_nop(&function.insns[i - 1].inst);
+            if heads.next_if_eq(&id).is_some() && after_nop() && insn.ip.is_multiple_of(16) {
                 self.sink.flex(0, Flex::Align(15));
             }
             self.sink.bind(Label(id.0));

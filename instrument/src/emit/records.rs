@@ -15,21 +15,26 @@ impl Emitter<'_> {
     #[inline]
     pub(super) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
-        let next = self.function.regions.get(self.region).and_then(|region| region.records.get(self.record));
-        if next.is_some_and(|next| next.at != id || next.after != after) { Ok(()) } else { self.records_at(id, after) }
+        if self.next_record.is_some_and(|next| next != (id, after)) { Ok(()) } else { self.records_at(id, after) }
     }
 
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         loop {
-            let Some(region) = function.regions.get(self.region) else { return Ok(()) };
+            let Some(region) = function.regions.get(self.region) else {
+                // No instruction has this number.
+                self.next_record = Some((InsnId(u32::MAX), false));
+                return Ok(());
+            };
             let Some(record) = region.records.get(self.record) else {
                 self.next_region(region);
                 continue;
             };
             if record.at != id || record.after != after {
+                self.next_record = Some((record.at, record.after));
                 return Ok(());
             }
+            self.next_record = None;
             if self.pt { self.pt_record(record)? } else { self.soft_record(region, record)? }
             self.record += 1;
             if self.record == region.records.len() {
