@@ -131,6 +131,8 @@ impl<'a> Flow<'a> {
         let mut waiting: Vec<u32> = graph.blocks.iter().map(|b| b.succs.len() as u32).collect();
         let loops = self.loops;
         let changed_by_calls: Vec<usize> = (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).map(|v| 16 + v).collect();
+        // Memory of values that are not needed any more.
+        let mut spare: Vec<Vec<Val>> = Vec::new();
         let mut is_latch = vec![false; graph.blocks.len()];
         loops.all.iter().flat_map(|l| &l.latches).for_each(|&b| is_latch[b as usize] = true);
         for &b in &loops.order {
@@ -142,7 +144,7 @@ impl<'a> Flow<'a> {
                 *left = left.saturating_sub(1);
                 *left == 0 && !is_latch[p as usize]
             };
-            let state = self.enter(graph, b, header_of, &mut out, changed, &mut last);
+            let state = self.enter(graph, b, header_of, &mut out, changed, &mut spare, &mut last);
             let stack = self.frame.at_block[b as usize].unwrap_or(Stack::ENTRY);
             let mut walk = Walk { flow: self, state, stack, block: b, accesses, changed_by_calls: &changed_by_calls };
             let range = graph.blocks[b as usize].insns.clone();
@@ -151,7 +153,9 @@ impl<'a> Flow<'a> {
                 walk.stack.advance(&graph.insns[i], &uses[i]);
             }
             let state = walk.state;
-            if !graph.blocks[b as usize].succs.is_empty() {
+            if graph.blocks[b as usize].succs.is_empty() {
+                spare.push(state);
+            } else {
                 out[b as usize] = Some(state);
             }
         }
@@ -163,7 +167,17 @@ impl<'a> Flow<'a> {
     }
 
     /// Values at a block's start. `last` is told of each use of a predecessor's values, and says whether it was the last.
-    fn enter(&mut self, graph: &Graph, b: u32, header_of: Option<LoopId>, out: &mut [Option<Vec<Val>>], changed: &[Vec<u64>], last: &mut dyn FnMut(u32) -> bool) -> Vec<Val> {
+    #[allow(clippy::too_many_arguments, reason = "one caller; the parts of its state")]
+    fn enter(
+        &mut self,
+        graph: &Graph,
+        b: u32,
+        header_of: Option<LoopId>,
+        out: &mut [Option<Vec<Val>>],
+        changed: &[Vec<u64>],
+        spare: &mut Vec<Vec<Val>>,
+        last: &mut dyn FnMut(u32) -> bool,
+    ) -> Vec<Val> {
         let n = self.variables();
         let latches = header_of.map_or(&[][..], |l| &self.loops.all[l as usize].latches[..]);
         let is_entry = b == 0;
@@ -177,7 +191,14 @@ impl<'a> Flow<'a> {
                 match from {
                     None => lost = true,
                     Some(from) if first => {
-                        state = if done { std::mem::take(from) } else { from.clone() };
+                        state = match done {
+                            true => std::mem::take(from),
+                            false => {
+                                let mut copy = spare.pop().unwrap_or_default();
+                                copy.clone_from(from);
+                                copy
+                            }
+                        };
                         first = false;
                     }
                     Some(from) => {
@@ -189,7 +210,7 @@ impl<'a> Flow<'a> {
                 }
             }
             if done {
-                *from = None;
+                spare.extend(from.take().filter(|left| left.capacity() != 0));
             }
         }
         if first || lost {

@@ -230,13 +230,13 @@ pub struct SitePlan {
 }
 
 /// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,
-/// right after the last one.
+/// right after the last one. Most have few, which then take no memory of their own.
 #[derive(Clone, Debug, Default)]
 pub struct RegionPlan {
     /// Records in program order. May be empty (then all sites are unrecorded).
-    pub records: Vec<RecordPlan>,
+    pub records: SmallVec<[RecordPlan; 2]>,
     /// Sites in program order.
-    pub sites: Vec<SitePlan>,
+    pub sites: SmallVec<[SitePlan; 2]>,
     /// Number of `IMPLIED` sites.
     pub implied_const: u32,
 }

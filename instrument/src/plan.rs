@@ -17,6 +17,7 @@ use crate::regs::{RAX, RBX, RegUse};
 use crate::stay::Stays;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
+use smallvec::SmallVec;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
 mod folds;
@@ -554,8 +555,9 @@ impl<'a> Builder<'a> {
         let closed = (!self.region.sites.is_empty()).then(|| {
             let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
             self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));
-            // Copies have the right size, where growing takes several.
-            regions.push(self.region.clone());
+            // (Copies have the right size, where growing takes several.)
+            let RegionPlan { records, sites, implied_const } = &self.region;
+            regions.push(RegionPlan { records: SmallVec::from_slice(records), sites: SmallVec::from_slice(sites), implied_const: *implied_const });
             Closed { region: regions.len() - 1, nth }
         });
         self.region.records.clear();

@@ -41,7 +41,6 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         translated,
         sink: Sink::new(function.insns.len() + pieces.len()),
         pieces,
-        factory: InstructionInfoFactory::new(),
         stays: &function.stays,
         piece: 0,
         block: 0,
@@ -71,8 +70,6 @@ pub(super) struct Emitter<'a> {
     pub(super) fixed: bool,
     pub(super) translated: bool,
     pub(super) sink: Sink,
-    /// iced's scratch space.
-    pub(super) factory: InstructionInfoFactory,
     /// First instructions of the pieces, see [`crate::stay::pieces`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
@@ -366,7 +363,7 @@ impl<'a> Emitter<'a> {
 
     /// The load whose destination already holds the address: `op dst, [dst]`.
     fn moved_load(&mut self, insn: &Insn, table: Option<u32>) -> Result<(), EmitError> {
-        let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::Record)?;
+        let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::Record)?;
         let raw = self.raw(insn)?;
         let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
         let tail = raw.get(asm::operand_end(raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
@@ -392,11 +389,10 @@ impl<'a> Emitter<'a> {
             return Err(EmitError::Record);
         }
         let function = self.function;
-        let places: Vec<_> = (0..function.insns.len()).map(|i| self.sink.buffer.place(Label(i as u32))).collect();
         let finished = self.sink.finish();
         let resolved = &finished.resolved;
         let mut marks: Vec<(u32, u32)> =
-            function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
+            function.insns.iter().zip(0..).map(|(insn, n)| ((insn.ip - function.range.start) as u32, resolved.label(Label(n)))).collect();
         let mut begins = Vec::new();
         for (b, &first) in self.pieces.iter().enumerate() {
             let first = first as usize;

@@ -8,6 +8,7 @@ use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, Vect
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
+use iced_x86::InstructionInfoFactory;
 use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
 
 impl Emitter<'_> {
@@ -84,7 +85,7 @@ impl Emitter<'_> {
         let register = match cheapest(free) {
             Some(r) => r,
             None => {
-                let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
+                let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::NoRegister)?;
                 self.moved = operand.mem.uses(dst);
                 if operand.mem.fs && self.moved {
                     return Err(EmitError::NoRegister);
