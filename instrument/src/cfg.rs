@@ -168,7 +168,7 @@ impl Graph {
                 }
             }
             if kept < i {
-                insns.swap(kept, i);
+                insns[kept] = insns[i];
             }
             kept += 1;
         }

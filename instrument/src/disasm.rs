@@ -182,11 +182,14 @@ pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
                 break;
             }
         }
-        let inst = decoder.decode();
-        if inst.is_invalid() {
+        // Decoded where it stays: it is several times as long as what else is done here.
+        insns.push(make(Instruction::default()));
+        let Some(insn) = insns.last_mut() else { break };
+        decoder.decode_out(&mut insn.inst);
+        if insn.inst.is_invalid() {
             return None;
         }
-        insns.push(make(inst));
+        (insn.ip, insn.len, insn.flow) = (insn.inst.ip(), insn.inst.len() as u8, insn.inst.flow_control());
     }
     Some(Body::of(insns))
 }

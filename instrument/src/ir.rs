@@ -59,7 +59,7 @@ impl RegSet {
 }
 
 /// A decoded instruction at its original place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Insn {
     /// Link-time address.
     pub ip: u64,

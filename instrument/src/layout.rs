@@ -22,7 +22,6 @@ use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, H
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -498,33 +497,38 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
+    let with_effect = |instructions: Vec<u8>| {
+        let effect = cfi::effect(&instructions);
+        (instructions, effect)
+    };
     let kept = |fde: &Fde| {
         let start = fde.range.start;
         match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
-            Some(i) => Ok(i),
-            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(fde.instructions.to_vec()),
+            Some(i) => Ok(with_effect(i)),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(with_effect(fde.instructions.to_vec())),
             None => Err(Refusal::declined("unwind tables with unknown instructions")),
         }
     };
     let moved = |piece: &Piece| {
         let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
         cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
+            .map(with_effect)
             .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))
     };
-    let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
-    let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
+    let kept: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
+    let moved: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = pieces.par_iter().map(moved).collect();
     let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
-    let mut unused: Vec<&Range<u64>> = if parts.translated || shown.is_some() { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
-    unused.sort_by_key(|range| range.start);
-    let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);
+    let all_run = parts.translated || shown.is_some();
+    let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
     let mut unseen_code = Vec::new();
     for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
         let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
         let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
         unseen_code.extend(unseen(fde).then_some(fde.range.start));
-        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions: instructions?, adjoins });
+        let (instructions, effect) = instructions?;
+        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins });
     }
     for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
         let piece = &pieces[n];
@@ -532,7 +536,8 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
         unseen_code.extend(unseen(piece.fde).then_some(code.start));
-        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions: instructions?, adjoins });
+        let (instructions, effect) = instructions?;
+        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect, adjoins });
     }
     let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     for entry in merge::merge(entries, most_bytes) {

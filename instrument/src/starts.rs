@@ -43,12 +43,22 @@ impl Starts {
 
     /// The same, and whether the range begins there.
     pub fn find_start(&self, address: u64) -> Option<(usize, bool)> {
+        let found = self.last_from(address)?;
+        let range = self.ranges[found];
+        (address < range.1).then_some((found, address == range.0))
+    }
+
+    /// Whether one of the ranges holds all of another.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        self.last_from(range.start).is_some_and(|found| range.end <= self.ranges[found].1)
+    }
+
+    /// Number of the last range that begins at or before an address.
+    fn last_from(&self, address: u64) -> Option<usize> {
         let bucket = usize::try_from(address.checked_sub(self.base)? >> self.shift).ok()?.min(self.before.len().checked_sub(2)?);
         let (from, to) = (self.before[bucket] as usize, self.before[bucket + 1] as usize);
         let next = from + self.ranges[from..to].partition_point(|r| r.0 <= address);
-        let found = next.checked_sub(1)?;
-        let range = self.ranges[found];
-        (address < range.1).then_some((found, address == range.0))
+        next.checked_sub(1)
     }
 }
 
@@ -69,6 +79,7 @@ mod tests {
             let near = ranges.iter().flat_map(|r| [r.start, r.end].into_iter().flat_map(|a| a.saturating_sub(70)..a.saturating_add(70)));
             for at in near.chain([0, 0x1234, 1 << 20, u64::MAX]) {
                 let found = ranges.iter().position(|r| r.contains(&at));
+                assert_eq!(starts.covers(&(at..at.saturating_add(2))), ranges.iter().any(|r| r.start <= at && at.saturating_add(2) <= r.end), "{at:#x} of {ranges:x?}");
                 assert_eq!((starts.find(at), starts.find_start(at)), (found, found.map(|n| (n, ranges[n].start == at))), "{at:#x} of {ranges:x?}");
             }
         }

@@ -108,7 +108,8 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         Ok(places) => places,
         Err(finding) => return Some(finding),
     };
-    let search = Search { input, program, imports: &imports, wrapped, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
+    let kinds = Kinds { input, imports: &imports, wrapped };
+    let search = Search { input, program, imports: &imports, kinds, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
     let mut first_places = Some(first_places);
     let mut own = Own::default();
     // Functions that hand their arguments on to an installer are installers; each round may find more.
@@ -119,6 +120,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             return Some(Finding { at, why: "code that is in no known function" });
         }
         let mut seen = Seen::default();
+        // Most only have bytes that look like a system call, and nothing in them installs anything.
+        let concerned = |f: &usize| graph(input, program, *f).is_none_or(|graph| graph.insns.iter().any(|i| kinds.of(&i.inst, &own) != Kind::None));
+        let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
         for f in functions {
             if let Err(finding) = search.sites(f, &own, &mut seen) {
                 let range = &program.functions[f].range;
@@ -330,12 +334,48 @@ fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
 }
 
+/// What instructions have to do with installing handlers.
+#[derive(Clone, Copy)]
+struct Kinds<'a> {
+    input: &'a Input<'a>,
+    imports: &'a Imports,
+    /// Calls of `sigaction` are left out of account.
+    wrapped: bool,
+}
+
+impl Kinds<'_> {
+    fn of(&self, inst: &Instruction, own: &Own) -> Kind {
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return Kind::SystemCall;
+        }
+        let installs = |name: &str| is_installer(name) && !self.wrapped;
+        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
+        match self.imports.callee(inst) {
+            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
+            Some("syscall") => return Kind::CallOfSyscall(0),
+            _ => {}
+        }
+        let callee = self.imports.own_callee(inst);
+        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
+            return Kind::Installer(signal, action);
+        }
+        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
+            return Kind::CallOfSyscall(number);
+        }
+        let ours = |at: u64| own.installers.contains_key(self.imports.own.get(&at).unwrap_or(&at));
+        let named = |at: u64| ours(at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
+        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
+        let absolute = !self.input.pie && inst.memory_base() == iced_x86::Register::None && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) && named(inst.memory_displacement64());
+        let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
+        if memory || absolute || immediate { Kind::Taken } else { Kind::None }
+    }
+}
+
 struct Search<'a> {
     input: &'a Input<'a>,
     program: &'a Program,
     imports: &'a Imports,
-    /// Calls of `sigaction` are left out of account.
-    wrapped: bool,
+    kinds: Kinds<'a>,
     /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
     is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
@@ -354,7 +394,7 @@ impl<'a> Search<'a> {
         let start = self.program.functions[function].range.start;
         let harmful = |at, why| Err(Finding { at, why });
         let Some(graph) = self.graph(function) else { return harmful(start, NOT_UNDERSTOOD) };
-        let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kind(&i.inst, own)).collect();
+        let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kinds.of(&i.inst, own)).collect();
         if kinds.iter().all(|k| *k == Kind::None) {
             return Ok(());
         }
@@ -447,32 +487,6 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
-    }
-
-    fn kind(&self, inst: &Instruction, own: &Own) -> Kind {
-        if inst.mnemonic() == Mnemonic::Syscall {
-            return Kind::SystemCall;
-        }
-        let installs = |name: &str| is_installer(name) && !self.wrapped;
-        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
-        match self.imports.callee(inst) {
-            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
-            Some("syscall") => return Kind::CallOfSyscall(0),
-            _ => {}
-        }
-        let callee = self.imports.own_callee(inst);
-        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
-            return Kind::Installer(signal, action);
-        }
-        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
-            return Kind::CallOfSyscall(number);
-        }
-        let ours = |at: u64| own.installers.contains_key(self.imports.own.get(&at).unwrap_or(&at));
-        let named = |at: u64| ours(at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
-        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
-        let absolute = !self.input.pie && inst.memory_base() == iced_x86::Register::None && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) && named(inst.memory_displacement64());
-        let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
-        if memory || absolute || immediate { Kind::Taken } else { Kind::None }
     }
 
     /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
