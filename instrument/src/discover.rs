@@ -208,10 +208,8 @@ fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
 /// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
 /// the call that makes a thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere there may be data that look like them.
 fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
-    let gap_of = |at: u64| {
-        let next = outside.partition_point(|r| r.start <= at);
-        next.checked_sub(1).map(|i| &outside[i]).filter(|r| r.contains(&at))
-    };
+    let gaps = Starts::of(outside.iter());
+    let gap_of = |at: u64| gaps.find(at).map(|gap| &outside[gap]);
     let in_gap = |s: &Scan| s.calls.iter().copied().filter(|&at| gap_of(at).is_some()).collect::<Vec<_>>();
     let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
     if input.entry != 0 {
