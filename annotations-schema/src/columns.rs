@@ -82,8 +82,10 @@ struct Job<'a> {
 fn jobs<'a, R: Row + Sync>(jobs: &mut Vec<Job<'a>>, table: &'static str, runs: &'a [&'a [R]]) {
     let rows: usize = runs.iter().map(|r| r.len()).sum();
     let mut first = 0;
-    // Single bytes are made together: rows are many times larger, and going through them takes as long as the rest.
-    for fields in R::FIELDS.chunk_by(|a, b| a.1 == "u8" && b.1 == "u8") {
+    // Single bytes are made together, others in pairs: rows are many times larger, and going through them takes as long as the rest. (More at a time would
+    // take memory that nobody has touched yet.)
+    let alike = R::FIELDS.chunk_by(|a, b| a.1 == b.1);
+    for fields in alike.flat_map(|fields| fields.chunks(if fields[0].1 == "u8" { fields.len() } else { 2 })) {
         let raw = move || {
             let mut raw: Vec<Vec<u8>> = fields.iter().map(|(_, kind)| Vec::with_capacity(rows * width(kind).unwrap_or(8))).collect();
             runs.iter().for_each(|run| raw.iter_mut().zip(first..).for_each(|(out, field)| R::encode(run, field, out)));

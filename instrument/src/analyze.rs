@@ -3,22 +3,23 @@
 use crate::consumed;
 use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
-use crate::disasm::{decode, direct_target};
+use crate::disasm::{Body, decode};
 use crate::discover::pads_of;
 use crate::doubt::{self, Jumps};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
+use crate::facts::{self, Operands};
+use crate::ir::{Function, FunctionId, Gpr, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{Liveness, solve, temporaries};
 use crate::loops::Loops;
-use crate::operands::{Accesses, accesses, own_destination};
+use crate::operands::{AccessList, Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use std::ops::Range;
 
@@ -43,18 +44,18 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.suspected() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
-    let insns = decode(bytes, info.range.start, &certain)?.insns;
-    if insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
+    let body = decode(bytes, info.range.start, &certain)?;
+    if body.insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
     let relocated = input.relocated_in(&info.range);
-    if !relocated.is_empty() && insns.iter().any(|i| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8)) {
+    if !relocated.is_empty() && body.insns.iter().any(|i| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8)) {
         return Err(LeftReason::Unsupported("the loader changes its instructions (text relocations)"));
     }
     let mut factory = InstructionInfoFactory::new();
-    let again = info.course.as_ref().and_then(|c| recover_again(c, &insns, &info.range, &entries, &info.words, &mut factory));
+    let again = info.course.as_ref().and_then(|c| recover_again(c, &body, &info.range, &entries, &info.words, &mut factory));
     let (mut graph, mut found) = again.unwrap_or_else(|| {
-        let all = recover(input, insns, &info.range, &entries, &info.words, &mut factory);
+        let all = recover(input, body, &info.range, &entries, &info.words, &mut factory);
         (all.graph, all.found)
     });
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
@@ -77,7 +78,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         entries.outside.extend(later);
         entries.outside.sort_unstable();
         entries.outside.dedup();
-        let again = recover(input, decode(bytes, info.range.start, &certain)?.insns, &info.range, &entries, &info.words, &mut factory);
+        let again = recover(input, decode(bytes, info.range.start, &certain)?, &info.range, &entries, &info.words, &mut factory);
         (graph, found) = (again.graph, again.found);
         room = room::behind(input, program, info, &graph);
         (sure, jumps) = sure_blocks(&graph, &data, &mut factory);
@@ -91,15 +92,19 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     // Asking for an instruction's facts is dear, so that it is done once for all.
     let n = graph.insns.len();
-    let (mut all_uses, mut uses, mut reached, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n), Vec::with_capacity(n));
+    let (mut all_uses, mut uses, mut accesses, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), AccessList::with_capacity(n), Vec::with_capacity(n));
     for insn in &graph.insns {
-        let info = registers(&mut factory, &insn.inst);
-        let all = reg_use(info);
+        let (all, list, destination) = match facts::plain(&insn.inst) {
+            Some(plain) => asked(&insn.inst, plain.uses, &plain),
+            None => {
+                let info = registers(&mut factory, &insn.inst);
+                asked(&insn.inst, reg_use(info), info)
+            }
+        };
         all_uses.push(all);
         uses.push(all.without_idle_read(&insn.inst));
-        let list = accesses(&insn.inst, info);
-        own.push(list.iter().next().and_then(|_| own_destination(&insn.inst, info)));
-        reached.push(list);
+        own.push(destination);
+        accesses.push(list);
     }
     let trusted = info.exact && info.called.is_empty();
     let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
@@ -113,7 +118,6 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         own.fill(None);
     }
     let loops = Loops::find(&graph);
-    let accesses: Vec<Accesses> = reached;
     let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
@@ -135,7 +139,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     } else {
         Stays::default()
     };
-    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &own, |insn, n, access| flow.classify(&graph, insn, n, access));
+    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &own, |block, insn, n, access| flow.classify(block, insn, n, access));
     if unselected {
         plan = crate::plan::Plan::default();
     }
@@ -145,6 +149,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         hooks,
         tables,
         insns: graph.insns,
+        places: graph.places,
         uses: all_uses,
         blocks: graph.blocks,
         blind,
@@ -160,6 +165,14 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         stays,
         loops,
     })
+}
+
+/// What is asked of each instruction: its registers, its accesses, and the register that may hold the address of one.
+#[inline]
+fn asked(inst: &Instruction, uses: RegUse, operands: &impl Operands) -> (RegUse, Accesses, Option<Gpr>) {
+    let list = accesses(inst, operands);
+    let destination = if list.is_empty() { None } else { own_destination(inst, operands) };
+    (uses, list, destination)
 }
 
 fn table(t: &Found) -> JumpTable {
@@ -191,18 +204,18 @@ pub struct Course {
 /// longest of all. `None` if what is known now would have changed its course.
 pub fn recover_again(
     course: &Course,
-    insns: &[Insn],
+    body: &Body,
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
     factory: &mut InstructionInfoFactory,
 ) -> Option<(Graph, Vec<Found>)> {
     let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| spans.iter().any(|s| s.contains(&w.0)));
-    let same = course.insns == insns.len() && entries.called.is_empty() && entries.outside.is_empty() && entries.suspected.is_empty();
+    let same = course.insns == body.insns.len() && entries.called.is_empty() && entries.outside.is_empty() && entries.suspected.is_empty();
     if !same || !course.spans.iter().all(explained) {
         return None;
     }
-    let graph = Graph::build(insns.to_vec(), range, entries, &course.jumps);
+    let graph = Graph::build(body.clone(), range, entries, &course.jumps);
     (!is_blind(&graph, |t| t.certain, &course.found, !words.is_empty(), factory)).then(|| (graph, course.found.clone()))
 }
 
@@ -210,7 +223,7 @@ pub fn recover_again(
 /// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable.
 pub fn recover(
     input: &Input,
-    insns: Vec<Insn>,
+    body: Body,
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
@@ -223,15 +236,15 @@ pub fn recover(
         e.suspected.dedup();
         e
     };
-    if !insns.iter().any(is_indirect_jump) {
-        return Recovery { graph: Graph::build(insns, range, &with_words(&|_| false), &[]), found: Vec::new(), course: None };
+    if !body.insns.iter().any(is_indirect_jump) {
+        return Recovery { graph: Graph::build(body, range, &with_words(&|_| false), &[]), found: Vec::new(), course: None };
     }
     let mut known = Known::default();
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
         for _ in 0..ROUNDS {
-            let graph = Graph::build(insns.clone(), range, &current, &jumps);
+            let graph = Graph::build(body.clone(), range, &current, &jumps);
             let found = tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
@@ -242,7 +255,7 @@ pub fn recover(
                 if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
                     break;
                 }
-                let course = hopeful.then(|| Course { insns: insns.len(), found: found.clone(), jumps, spans: course });
+                let course = hopeful.then(|| Course { insns: body.insns.len(), found: found.clone(), jumps, spans: course });
                 return Recovery { graph, found, course };
             }
             (jumps, current) = (new_jumps, new);
@@ -250,11 +263,11 @@ pub fn recover(
     }
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
-    let graph = Graph::build(insns.clone(), range, &all, &[]);
+    let graph = Graph::build(body.clone(), range, &all, &[]);
     let mut found = tables::find(&graph, range, input, factory, false, &mut known);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
-    Recovery { graph: Graph::build(insns, range, &all, &jumps), found, course: None }
+    Recovery { graph: Graph::build(body, range, &all, &jumps), found, course: None }
 }
 
 fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
@@ -346,7 +359,7 @@ fn is_blind(graph: &Graph, enough: impl Fn(&Found) -> bool, found: &[Found], wor
 
 /// Whether the instruction calls an address inside of the function other than its start.
 fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
-    let target = direct_target(&insn.inst).filter(|_| insn.inst.is_call_near());
+    let target = if insn.flow == FlowControl::Call { insn.direct_target() } else { None };
     target.is_some_and(|t| t != range.start && range.contains(&t))
 }
 
@@ -365,23 +378,23 @@ mod tests {
         let table: Vec<u8> = words.iter().flat_map(|w| w.1.to_le_bytes()).collect();
         let segment = |vaddr, bytes, executable| SegmentBytes { vaddr, bytes, writable: false, executable };
         let input = Input { segments: vec![segment(0x1000, &code[..], true), segment(0x2000, &table[..], false)], exec_ranges: vec![range.clone()], ..Input::default() };
-        let insns = decode(&code, 0x1000, &[]).unwrap().insns;
+        let body = decode(&code, 0x1000, &[]).unwrap();
         let mut factory = InstructionInfoFactory::new();
         let bare = Entries::default();
-        let course = recover(&input, insns.clone(), &range, &bare, &[], &mut factory).course.expect("the table has a bound");
+        let course = recover(&input, body.clone(), &range, &bare, &[], &mut factory).course.expect("the table has a bound");
         let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
         assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
         let shape = |graph: &Graph| graph.blocks.iter().map(|b| (graph.insns[b.insns.start as usize].ip, b.succs.clone(), b.external_entry)).collect::<Vec<_>>();
         let entered = Entries { suspected: vec![0x1005], ..Entries::default() };
         for (entries, words, same) in [(&bare, &words[..0], true), (&bare, &words[..2], true), (&bare, &words[..], false), (&entered, &words[..2], false)] {
-            let whole = recover(&input, insns.clone(), &range, entries, words, &mut factory);
-            let again = recover_again(&course, &insns, &range, entries, words, &mut factory);
+            let whole = recover(&input, body.clone(), &range, entries, words, &mut factory);
+            let again = recover_again(&course, &body, &range, entries, words, &mut factory);
             assert_eq!(again.is_some(), same, "{} words", words.len());
             if let Some((graph, found)) = again {
                 assert_eq!((shape(&graph), targets(&found)), (shape(&whole.graph), targets(&whole.found)));
             }
         }
-        assert!(recover_again(&course, &insns[1..], &range, &bare, &[], &mut factory).is_none(), "other instructions");
+        assert!(recover_again(&course, &Body::of(body.insns[1..].to_vec()), &range, &bare, &[], &mut factory).is_none(), "other instructions");
     }
 
     #[test]

@@ -67,6 +67,10 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
         .par_iter()
         .zip(&translations)
         .map(|(c, t)| {
+            // Numbers of one byte before and after leave the length as it is.
+            if t.len() <= 0x80 && t.iter().all(|&number| number < 0x80) {
+                return c.stream.len();
+            }
             let mut len = 0;
             renumber(&c.stream, t, |_| len += 1);
             len
@@ -110,6 +114,9 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
         rest = behind;
     }
     pieces.into_par_iter().zip(clones.par_iter().zip(&translations)).for_each(|(piece, (c, t))| {
+        if t.iter().zip(0..).all(|(&to, from)| to == from) {
+            return piece.copy_from_slice(&c.stream);
+        }
         let mut at = 0;
         renumber(&c.stream, t, |byte| {
             piece[at] = byte;

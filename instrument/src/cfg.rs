@@ -4,7 +4,7 @@
 //! known or suspected to reach. Calls do not end blocks; the landing pads of a block's calls are its successors. Filler that nothing
 //! reaches is dropped.
 
-use crate::disasm::{Places, direct_target, ends_flow, is_padding, jump_target};
+use crate::disasm::{Body, Places, is_padding, jump_target};
 use crate::hash::FastHasher;
 use crate::ir::{Block, BlockId, BlockIds, Insn};
 use iced_x86::FlowControl;
@@ -56,6 +56,8 @@ pub struct Graph {
     /// Blocks that control enters from outside with values that nothing inside explains. Landing pads are not among
     /// them, nor are branches from elsewhere (a cold part returns with the values that left).
     pub roots: Vec<bool>,
+    /// Instructions by their addresses.
+    pub places: Places,
     /// Blocks by their addresses.
     starts: Places,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
@@ -65,11 +67,11 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph of `insns`, which lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
-    pub fn build(insns: Vec<Insn>, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
+    /// Builds the graph of instructions that lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
+    pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
+        let Body { insns, places } = body;
         let mut leader = vec![false; insns.len()];
         let mut external = vec![false; insns.len()];
-        let places = Places::of(insns.iter().map(|i| i.ip));
         let mut lead = |at: u64, from_outside: bool| {
             if let Some(i) = places.get(at) {
                 leader[i] = true;
@@ -81,12 +83,14 @@ impl Graph {
         entries.suspected.iter().for_each(|&at| lead(at, true));
         entries.pads.iter().for_each(|p| lead(p.1, true));
         jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, false));
-        insns.iter().filter_map(|i| direct_target(&i.inst)).filter(|t| range.contains(t)).for_each(|at| {
+        insns.iter().filter_map(Insn::direct_target).filter(|t| range.contains(t)).for_each(|at| {
             lead(at, false);
         });
         insns.iter().filter(|i| i.is_overlapped()).for_each(|i| lead(i.next(), false));
+        let all = insns.len();
         let mut graph = Graph::default();
         graph.cut(insns, &leader, &external);
+        graph.places = if graph.insns.len() == all { places } else { Places::of(graph.insns.iter().map(|i| i.ip)) };
         graph.starts = Places::of(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
         graph.connect(entries, jumps);
         graph.find_roots(range, entries);
@@ -110,6 +114,11 @@ impl Graph {
     /// The block that starts at `ip`.
     pub fn block_at(&self, ip: u64) -> Option<BlockId> {
         self.starts.get(ip).map(|i| BlockId(i as u32))
+    }
+
+    /// The instruction that starts at `ip`.
+    pub fn insn_at(&self, ip: u64) -> Option<usize> {
+        self.places.get(ip)
     }
 
     /// Instructions of a block.
@@ -145,7 +154,7 @@ impl Graph {
                 block.insns.end = at + 1;
             }
             expected = insn.end();
-            open = !ends_flow(&insn.inst) && !insn.is_overlapped() && insn.flow != FlowControl::ConditionalBranch;
+            open = !insn.ends_flow() && !insn.is_overlapped() && insn.flow != FlowControl::ConditionalBranch;
             // After a conditional branch a new block starts, padding or not.
             if insn.flow == FlowControl::ConditionalBranch {
                 open = true;
@@ -159,7 +168,7 @@ impl Graph {
                 }
             }
             if kept < i {
-                insns.swap(kept, i);
+                insns[kept] = insns[i];
             }
             kept += 1;
         }
@@ -172,7 +181,7 @@ impl Graph {
         self.exits = vec![Exit::default(); self.blocks.len()];
         for b in 0..self.blocks.len() {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
-            let (end, follows) = (last.next(), !ends_flow(&last.inst));
+            let (end, follows) = (last.next(), !last.ends_flow());
             let mut succs = BlockIds::new();
             let mut exit = Exit::default();
             match last.flow {
@@ -254,7 +263,7 @@ mod tests {
 
     fn graph(bytes: &[u8], entries: &Entries) -> Graph {
         let body = decode(bytes, 0x100, &entries.outside).unwrap();
-        Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), entries, &[])
+        Graph::build(body, &(0x100..0x100 + bytes.len() as u64), entries, &[])
     }
 
     fn shape(g: &Graph) -> Vec<(u64, Vec<u32>)> {

@@ -247,8 +247,10 @@ fn run(args: &Args) -> Result<String, Stop> {
     let session = Session { options, options_text };
     let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
 
-    let needed = libs::find(&elf, &input);
-    let chosen = choose(args.libs.as_deref(), &needed.found, &input)?;
+    // What the file needs is asked for meanwhile where only the report says it.
+    let find = || libs::find(&elf, &input);
+    let needed = args.libs.is_some().then(find);
+    let chosen = choose(args.libs.as_deref(), needed.as_ref().map_or(&[][..], |n| &n.found), &input)?;
     let libs_folder = appended(&output, ".libs");
     let search_path = if chosen.is_empty() {
         None
@@ -257,7 +259,11 @@ fn run(args: &Args) -> Result<String, Stop> {
         Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
     };
     let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None };
-    let (mut report, next_id) = instrument(&data, &target, &session)?;
+    let (done, needed) = std::thread::scope(|scope| {
+        let needed = scope.spawn(|| needed.unwrap_or_else(find));
+        (instrument(&data, &target, &session), needed.join().unwrap_or_default())
+    });
+    let (mut report, next_id) = done?;
     report.libraries = Some(libraries(&chosen, &needed, &libs_folder, next_id, &session, &report)?);
     Ok(match args.format {
         Format::Text => report.text(),

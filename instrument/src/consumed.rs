@@ -9,36 +9,54 @@
 //! control enters from outside, and so are results behind calls.
 
 use crate::cfg::Graph;
-use crate::ir::RegSet;
+use crate::ir::{Block, RegSet};
 use crate::regs::{ALL, CALLER_SAVED, RAX, RDX, RegUse};
 use iced_x86::FlowControl;
 
-fn step(fresh: u16, flow: FlowControl, u: &RegUse) -> u16 {
-    match flow {
-        FlowControl::Call | FlowControl::IndirectCall => fresh & !CALLER_SAVED.0 | RegSet::EMPTY.with(RAX).with(RDX).0,
-        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
-            fresh & !u.read.0 | u.clobber.0 | u.kill.0
+/// What an instruction, or several, do to the registers that are fresh: some cease to be, others become it.
+#[derive(Clone, Copy)]
+struct Step {
+    keeps: u16,
+    adds: u16,
+}
+
+impl Step {
+    const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
+
+    fn of(flow: FlowControl, u: &RegUse) -> Step {
+        match flow {
+            FlowControl::Call | FlowControl::IndirectCall => Step { keeps: !CALLER_SAVED.0, adds: RegSet::EMPTY.with(RAX).with(RDX).0 },
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
+                Step { keeps: !u.read.0, adds: u.clobber.0 | u.kill.0 }
+            }
+            _ => Step { keeps: 0, adds: ALL.0 },
         }
-        _ => ALL.0,
+    }
+
+    fn then(self, next: Step) -> Step {
+        Step { keeps: self.keeps & next.keeps, adds: self.adds & next.keeps | next.adds }
+    }
+
+    fn from(self, fresh: u16) -> u16 {
+        fresh & self.keeps | self.adds
     }
 }
 
 /// Writes [`Insn::own`](crate::ir::Insn::own) of every instruction; [`Insn::dead`](crate::ir::Insn::dead) must be known.
 pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
     let n = graph.blocks.len();
-    let through = |graph: &Graph, b: usize, mut fresh: u16| {
-        for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
-            fresh = step(fresh, graph.insns[i].flow, &uses[i]);
-        }
-        fresh
+    let through = |block: &Block| {
+        let insns = block.insns.start as usize..block.insns.end as usize;
+        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Step::NOTHING, |step, (insn, u)| step.then(Step::of(insn.flow, u)))
     };
+    let steps: Vec<Step> = graph.blocks.iter().map(through).collect();
     let entered = |graph: &Graph, b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(graph, b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![true; n];
     let mut work: std::collections::VecDeque<usize> = (0..n).collect();
     while let Some(b) = work.pop_front() {
         queued[b] = false;
-        let out = through(graph, b, fresh_in[b]);
+        let out = steps[b].from(fresh_in[b]);
         for s in graph.blocks[b].succs.iter().map(|s| s.0 as usize) {
             if out & !fresh_in[s] != 0 {
                 fresh_in[s] |= out;
@@ -54,7 +72,7 @@ pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
             let u = &uses[i];
             let insn = &mut graph.insns[i];
             insn.own = RegSet(insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0 & !fresh);
-            fresh = step(fresh, insn.flow, u);
+            fresh = Step::of(insn.flow, u).from(fresh);
         }
     }
 }
@@ -71,7 +89,7 @@ mod tests {
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();

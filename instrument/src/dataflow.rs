@@ -17,7 +17,7 @@ use crate::functions::Input;
 use crate::hash::FastMap;
 use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::{LoopId, Loops, NO_LOOP};
-use crate::operands::{Access, Accesses, Form, Place, Segment, is_repeated_string};
+use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string};
 use crate::plan::Class;
 use crate::regs::{CALLER_SAVED, RAX, RBP, RDX, RSP, RegUse, gpr};
 use crate::values::{Atom, Kind, Val, Values};
@@ -52,12 +52,14 @@ struct Walk<'f, 'a> {
     state: Vec<Val>,
     stack: Stack,
     block: u32,
-    accesses: &'f [Accesses],
+    accesses: &'f AccessList,
+    /// Variables in memory that calls may change.
+    changed_by_calls: &'f [usize],
 }
 
 impl<'a> Flow<'a> {
     /// Runs the pass.
-    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &[Accesses]) -> Flow<'a> {
+    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &AccessList) -> Flow<'a> {
         let mut frame = Frame::find(graph, &loops.order, uses, accesses);
         if (frame.keys.len() + 16).saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
@@ -85,7 +87,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Per loop, a bit per variable that it changes.
-    fn changed_in_loops(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses]) -> Vec<Vec<u64>> {
+    fn changed_in_loops(&mut self, graph: &Graph, uses: &[RegUse], accesses: &AccessList) -> Vec<Vec<u64>> {
         let words = self.variables().div_ceil(64);
         let mut changed = vec![vec![0u64; words]; self.loops.all.len()];
         for &b in &self.loops.order {
@@ -97,7 +99,7 @@ impl<'a> Flow<'a> {
             for i in range.start as usize..range.end as usize {
                 let insn = &graph.insns[i];
                 uses[i].clobber.iter().for_each(|r| set(usize::from(r.0)));
-                if is_call(&insn.inst) {
+                if is_call(insn) {
                     self.calls[l as usize] = true;
                     CALLER_SAVED.iter().for_each(|r| set(usize::from(r.0)));
                     (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).for_each(|v| set(16 + v));
@@ -124,10 +126,13 @@ impl<'a> Flow<'a> {
         changed
     }
 
-    fn walk(&mut self, graph: &Graph, uses: &[RegUse], accesses: &[Accesses], changed: &[Vec<u64>]) {
+    fn walk(&mut self, graph: &Graph, uses: &[RegUse], accesses: &AccessList, changed: &[Vec<u64>]) {
         let mut out: Vec<Option<Vec<Val>>> = vec![None; graph.blocks.len()];
         let mut waiting: Vec<u32> = graph.blocks.iter().map(|b| b.succs.len() as u32).collect();
         let loops = self.loops;
+        let changed_by_calls: Vec<usize> = (0..self.frame.keys.len()).filter(|&v| call_changes(&self.frame, self.input, v)).map(|v| 16 + v).collect();
+        // Memory of values that are not needed any more.
+        let mut spare: Vec<Vec<Val>> = Vec::new();
         let mut is_latch = vec![false; graph.blocks.len()];
         loops.all.iter().flat_map(|l| &l.latches).for_each(|&b| is_latch[b as usize] = true);
         for &b in &loops.order {
@@ -139,16 +144,18 @@ impl<'a> Flow<'a> {
                 *left = left.saturating_sub(1);
                 *left == 0 && !is_latch[p as usize]
             };
-            let state = self.enter(graph, b, header_of, &mut out, changed, &mut last);
+            let state = self.enter(graph, b, header_of, &mut out, changed, &mut spare, &mut last);
             let stack = self.frame.at_block[b as usize].unwrap_or(Stack::ENTRY);
-            let mut walk = Walk { flow: self, state, stack, block: b, accesses };
+            let mut walk = Walk { flow: self, state, stack, block: b, accesses, changed_by_calls: &changed_by_calls };
             let range = graph.blocks[b as usize].insns.clone();
             for i in range.start as usize..range.end as usize {
                 walk.instruction(i, &graph.insns[i], &uses[i]);
                 walk.stack.advance(&graph.insns[i], &uses[i]);
             }
             let state = walk.state;
-            if !graph.blocks[b as usize].succs.is_empty() {
+            if graph.blocks[b as usize].succs.is_empty() {
+                spare.push(state);
+            } else {
                 out[b as usize] = Some(state);
             }
         }
@@ -160,7 +167,17 @@ impl<'a> Flow<'a> {
     }
 
     /// Values at a block's start. `last` is told of each use of a predecessor's values, and says whether it was the last.
-    fn enter(&mut self, graph: &Graph, b: u32, header_of: Option<LoopId>, out: &mut [Option<Vec<Val>>], changed: &[Vec<u64>], last: &mut dyn FnMut(u32) -> bool) -> Vec<Val> {
+    #[allow(clippy::too_many_arguments, reason = "one caller; the parts of its state")]
+    fn enter(
+        &mut self,
+        graph: &Graph,
+        b: u32,
+        header_of: Option<LoopId>,
+        out: &mut [Option<Vec<Val>>],
+        changed: &[Vec<u64>],
+        spare: &mut Vec<Vec<Val>>,
+        last: &mut dyn FnMut(u32) -> bool,
+    ) -> Vec<Val> {
         let n = self.variables();
         let latches = header_of.map_or(&[][..], |l| &self.loops.all[l as usize].latches[..]);
         let is_entry = b == 0;
@@ -174,7 +191,14 @@ impl<'a> Flow<'a> {
                 match from {
                     None => lost = true,
                     Some(from) if first => {
-                        state = if done { std::mem::take(from) } else { from.clone() };
+                        state = match done {
+                            true => std::mem::take(from),
+                            false => {
+                                let mut copy = spare.pop().unwrap_or_default();
+                                copy.clone_from(from);
+                                copy
+                            }
+                        };
                         first = false;
                     }
                     Some(from) => {
@@ -186,7 +210,7 @@ impl<'a> Flow<'a> {
                 }
             }
             if done {
-                *from = None;
+                spare.extend(from.take().filter(|left| left.capacity() != 0));
             }
         }
         if first || lost {
@@ -213,8 +237,8 @@ impl<'a> Flow<'a> {
         state
     }
 
-    /// The class of access `n` of instruction `insn`.
-    pub fn classify(&mut self, graph: &Graph, insn: usize, n: usize, access: &Access) -> Class {
+    /// The class of access `n` of instruction `insn`, which is in `block`.
+    pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
         let irregular = Class { class: CLASS_IRREGULAR, stride: None };
         match &access.form {
             Form::Repeated { .. } => return Class { class: CLASS_STRIDED, stride: Some(i64::from(access.size)) },
@@ -233,7 +257,7 @@ impl<'a> Flow<'a> {
         if self.is_fixed(v) {
             return Class { class: CLASS_CONSTANT, stride: None };
         }
-        self.stride_class(v, self.loops.of_block[graph.block_of(insn)]).unwrap_or(irregular)
+        self.stride_class(v, self.loops.of_block[block]).unwrap_or(irregular)
     }
 
     /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
@@ -253,8 +277,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-fn is_call(inst: &Instruction) -> bool {
-    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+fn is_call(insn: &Insn) -> bool {
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
 fn key_of(stack: &Stack, access: &Access) -> Option<i64> {
@@ -309,13 +333,12 @@ impl Walk<'_, '_> {
         v
     }
 
-    /// Content of the memory that an access reads.
-    fn load(&mut self, access: &Access) -> Option<Val> {
+    /// Content of the memory that an access reads, whose address is known already.
+    fn load(&mut self, access: &Access, address: Val) -> Option<Val> {
         let Form::Plain(place) = &access.form else { return None };
         if let Some(var) = self.stack.key(place).and_then(|k| self.flow.frame.variable(k)) {
             return Some(self.state[16 + var]);
         }
-        let address = self.address(place);
         Some(self.flow.values.load(self.block, address))
     }
 
@@ -359,8 +382,9 @@ impl Walk<'_, '_> {
                 gpr(register).map(|r| self.read(r))
             }
             OpKind::Memory => {
-                let access = self.accesses[i].iter().find(|a| a.read).copied()?;
-                self.load(&access)
+                let accesses = self.accesses;
+                let (n, access) = accesses[i].iter().enumerate().find(|(_, a)| a.read)?;
+                self.load(access, self.flow.addresses[i][n.min(1)])
             }
             _ => inst.try_immediate(op).ok().map(|c| self.flow.values.constant(c as i64)),
         }
@@ -370,6 +394,10 @@ impl Walk<'_, '_> {
         let inst = &insn.inst;
         let accesses = self.accesses;
         let list = &accesses[i];
+        // Comparisons and branches leave everything as it is.
+        if u.clobber == RegSet::EMPTY && list.is_empty() && !is_call(insn) {
+            return;
+        }
         for (n, access) in list.iter().enumerate() {
             self.flow.addresses[i][n.min(1)] = match &access.form {
                 Form::Plain(place) => self.address(place),
@@ -377,7 +405,7 @@ impl Walk<'_, '_> {
                 _ => NO_VALUE,
             };
         }
-        if is_call(inst) {
+        if is_call(insn) {
             return self.call(inst);
         }
         if inst.is_string_instruction() {
@@ -419,10 +447,8 @@ impl Walk<'_, '_> {
         for r in lost.iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
-        for v in 0..self.flow.frame.keys.len() {
-            if call_changes(&self.flow.frame, self.flow.input, v) {
-                self.state[16 + v] = self.opaque();
-            }
+        for &v in self.changed_by_calls {
+            self.state[v] = self.opaque();
         }
     }
 

@@ -15,13 +15,21 @@ use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic
 use std::ops::Range;
 
 /// Decoded instructions, sorted by address.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Body {
     /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or data.
     pub insns: Vec<Insn>,
+    /// Those by their addresses.
+    pub places: Places,
 }
 
 impl Body {
+    /// These instructions, which are sorted.
+    pub fn of(insns: Vec<Insn>) -> Body {
+        let places = Places::of(insns.iter().map(|i| i.ip));
+        Body { insns, places }
+    }
+
     /// Adds the instruction at `at` if it is one of these without its first prefixes.
     fn split(&mut self, at: u64, bytes: &[u8], base: u64) -> bool {
         let next = self.insns.partition_point(|i| i.ip <= at);
@@ -29,7 +37,13 @@ impl Body {
         let Some(inner) = without_prefixes(outer, at, bytes, base) else { return false };
         outer.len = (at - outer.ip) as u8;
         self.insns.insert(next, make(inner));
+        self.places = Places::of(self.insns.iter().map(|i| i.ip));
         true
+    }
+
+    /// Index of the instruction that starts at `ip`.
+    pub fn index_of(&self, ip: u64) -> Option<usize> {
+        self.places.get(ip)
     }
 
     /// Whether more than two instructions share bytes.
@@ -37,15 +51,6 @@ impl Body {
         self.insns.windows(2).any(|w| w[0].is_overlapped() && w[1].is_overlapped())
     }
 
-    /// Index of the instruction that starts at `ip`.
-    pub fn index_of(&self, ip: u64) -> Option<usize> {
-        index_of(&self.insns, ip)
-    }
-}
-
-/// Index of the instruction that starts at `ip` in a sorted list.
-pub fn index_of(insns: &[Insn], ip: u64) -> Option<usize> {
-    insns.binary_search_by_key(&ip, |i| i.ip).ok()
 }
 
 /// Numbers by address, for the many questions about branch targets.
@@ -105,7 +110,7 @@ pub fn ends_flow(inst: &Instruction) -> bool {
     matches!(
         inst.flow_control(),
         FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
-    ) || inst.mnemonic() == Mnemonic::Hlt
+    ) || inst.code() == Code::Hlt
 }
 
 /// Filler between functions and blocks.
@@ -177,13 +182,16 @@ pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
                 break;
             }
         }
-        let inst = decoder.decode();
-        if inst.is_invalid() {
+        // Decoded where it stays: it is several times as long as what else is done here.
+        insns.push(make(Instruction::default()));
+        let Some(insn) = insns.last_mut() else { break };
+        decoder.decode_out(&mut insn.inst);
+        if insn.inst.is_invalid() {
             return None;
         }
-        insns.push(make(inst));
+        (insn.ip, insn.len, insn.flow) = (insn.inst.ip(), insn.inst.len() as u8, insn.inst.flow_control());
     }
-    Some(Body { insns })
+    Some(Body::of(insns))
 }
 
 fn is_call(inst: &Instruction) -> bool {
@@ -192,15 +200,14 @@ fn is_call(inst: &Instruction) -> bool {
 
 /// The first entry or direct branch target inside `range` that is no instruction start.
 fn misfit(body: &Body, range: &Range<u64>, entries: &[u64]) -> Option<u64> {
-    let places = Places::of(body.insns.iter().map(|i| i.ip));
-    let bad = |at: u64| range.contains(&at) && places.get(at).is_none();
+    let bad = |at: u64| range.contains(&at) && body.places.get(at).is_none();
     if bad(range.start) {
         return Some(range.start);
     }
     if let Some(&at) = entries.iter().find(|&&at| bad(at)) {
         return Some(at);
     }
-    body.insns.iter().filter_map(|i| direct_target(&i.inst)).find(|&at| bad(at))
+    body.insns.iter().filter_map(Insn::direct_target).find(|&at| bad(at))
 }
 
 const UNKNOWN: u8 = 0;
@@ -272,7 +279,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
     }
     sweep_gaps(bytes, base, &mut marks, &mut insns);
     insns.sort_unstable_by_key(|i| i.ip);
-    Ok(Body { insns })
+    Ok(Body::of(insns))
 }
 
 #[derive(PartialEq, Eq)]

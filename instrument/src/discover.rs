@@ -2,13 +2,14 @@
 
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
-use crate::disasm::{Body, Places, decode, direct_target, ends_flow, jump_target};
+use crate::disasm::{Body, decode, direct_target, ends_flow, jump_target};
 use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
 use crate::room::{JUMP, is_call};
+use crate::starts::Starts;
 use crate::tables::is_indirect_jump;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use rayon::prelude::*;
@@ -39,7 +40,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
     let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
-    let mut program = Program { functions, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
+    let starts = Starts::of(functions.iter().map(|f| &f.range));
+    let mut program = Program { functions, starts, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
@@ -206,10 +208,8 @@ fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
 /// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
 /// the call that makes a thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere there may be data that look like them.
 fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
-    let gap_of = |at: u64| {
-        let next = outside.partition_point(|r| r.start <= at);
-        next.checked_sub(1).map(|i| &outside[i]).filter(|r| r.contains(&at))
-    };
+    let gaps = Starts::of(outside.iter());
+    let gap_of = |at: u64| gaps.find(at).map(|gap| &outside[gap]);
     let in_gap = |s: &Scan| s.calls.iter().copied().filter(|&at| gap_of(at).is_some()).collect::<Vec<_>>();
     let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
     if input.entry != 0 {
@@ -373,11 +373,12 @@ impl Scan {
                 self.refer(input, inst, at);
             }
         }
-        if let Some((at, _)) = doubt::taken(inst).filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
+        let takes = doubt::taken(inst);
+        if let Some((at, _)) = takes.filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
             self.distances.push(at);
         }
         let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
-        let taken = doubt::taken(inst).or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
+        let taken = takes.or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
         if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
             self.others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
         }
@@ -397,23 +398,23 @@ impl Scan {
     }
 
     fn note_immediate(&mut self, input: &Input, inst: &Instruction) {
-        for op in 0..inst.op_count() {
-            let value = match inst.op_kind(op) {
-                OpKind::Immediate32 => u64::from(inst.immediate32()),
-                OpKind::Immediate32to64 => inst.immediate32to64() as u64,
-                OpKind::Immediate64 => inst.immediate64(),
-                _ => continue,
-            };
-            if value > 0xffff && input.is_code(value) {
-                self.taken.push(value);
-            }
+        // The last operand is the only one that can be wide enough.
+        let Some(last) = inst.op_count().checked_sub(1) else { return };
+        let value = match inst.op_kind(last) {
+            OpKind::Immediate32 => u64::from(inst.immediate32()),
+            OpKind::Immediate32to64 => inst.immediate32to64() as u64,
+            OpKind::Immediate64 => inst.immediate64(),
+            _ => return,
+        };
+        if value > 0xffff && input.is_code(value) {
+            self.taken.push(value);
         }
     }
 }
 
 fn uses_gs(inst: &Instruction) -> bool {
     let special = matches!(inst.mnemonic(), Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs);
-    let register = (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Register && inst.op_register(o) == Register::GS);
+    let register = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS || inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::GS;
     let memory = inst.segment_prefix() == Register::GS
         && !matches!(inst.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
         && (0..inst.op_count()).any(|o| is_segmented(inst.op_kind(o)));
@@ -437,9 +438,9 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
     let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
     match decode(bytes, f.range.start, &entries) {
         Ok(body) => {
-            let reached = reached(&body.insns, &f.range, &entries);
+            let reached = reached(&body, &f.range, &entries);
             body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-            scan.ways = holes(&body.insns, &f.range).flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
+            scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
             if body.insns.iter().any(is_indirect_jump) {
                 scan.halves = jumps_by_halves(&body.insns);
                 outside_tables(input, f, body, &mut scan);
@@ -457,11 +458,11 @@ fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
 }
 
 /// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.
-fn reached(insns: &[Insn], range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
+fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
+    let Body { insns, places } = body;
     if insns.iter().any(is_indirect_jump) {
         return vec![true; insns.len()];
     }
-    let places = Places::of(insns.iter().map(|i| i.ip));
     let refers = insns.iter().filter(|i| i.inst.is_ip_rel_memory_operand()).map(|i| i.inst.ip_rel_memory_address());
     let referred: Vec<u64> = refers.filter(|at| range.contains(at)).collect();
     let mut seen = vec![false; insns.len()];
@@ -470,7 +471,7 @@ fn reached(insns: &[Insn], range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
         let mut at = Some(first);
         while let Some(i) = at.filter(|&i| !std::mem::replace(&mut seen[i], true)) {
             let insn = &insns[i];
-            if insn.flow == FlowControl::Next && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) && insn.inst.mnemonic() != Mnemonic::Hlt {
+            if insn.flow == FlowControl::Next && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) && insn.inst.code() != Code::Hlt {
                 at = Some(i + 1);
                 continue;
             }
@@ -496,7 +497,7 @@ fn jumps_by_halves(insns: &[Insn]) -> bool {
 fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, scan: &mut Scan) {
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
-    let all = recover(input, body.insns, &f.range, &entries, &[], &mut factory);
+    let all = recover(input, body, &f.range, &entries, &[], &mut factory);
     scan.course = all.course.map(Box::new);
     scan.jumps = all.graph.insns.iter().enumerate().any(|(n, i)| is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain));
     for table in all.found {
@@ -547,10 +548,20 @@ fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
 }
 
 /// Bytes of a function that are not in its instructions.
-fn holes<'i>(insns: &'i [Insn], range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<'i> {
-    let starts = insns.iter().map(|i| i.ip).chain([range.end]);
-    let ends = [range.start].into_iter().chain(insns.iter().map(Insn::next));
-    ends.zip(starts).map(|(end, start)| end..start).filter(|hole| !hole.is_empty() && hole.end - hole.start <= MOST_BYTES)
+fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let mut end = range.start;
+    let mut until = |end: u64, start: u64| {
+        if start > end && start - end <= MOST_BYTES {
+            found.push(end..start);
+        }
+    };
+    for insn in insns {
+        until(end, insn.ip);
+        end = insn.next();
+    }
+    until(end, range.end);
+    found
 }
 
 /// Branches and calls that begin at any byte of `range`, and where they lead.
@@ -673,14 +684,13 @@ fn odd_words(input: &Input, program: &mut Program, halves: bool) {
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     for bytes in input.segments.iter().map(|s| s.bytes) {
-        let word = |i: usize| {
-            let four = u64::from(u32::from_le_bytes(*bytes[i..].first_chunk::<4>()?));
-            if four.wrapping_sub(low) >= high - low || !halves && bytes.get(i + 4..i + 8) != Some(&[0; 4]) {
-                return None;
-            }
-            inside(program, four).map(|id| (id, four))
+        // Nearly no word holds such an address, so that all else is asked of the few that do.
+        let word = |number: u64| number.wrapping_sub(low) < high - low;
+        let entered = |four: u64| inside(program, four).map(|id| (id, four));
+        let found: Vec<(FunctionId, u64)> = match halves {
+            true => bytes.par_windows(4).with_min_len(1 << 14).filter_map(|w| Some(u64::from(u32::from_le_bytes(*w.first_chunk()?))).filter(|&n| word(n)).and_then(entered)).collect(),
+            false => bytes.par_windows(8).with_min_len(1 << 14).filter_map(|w| Some(u64::from_le_bytes(*w.first_chunk()?)).filter(|&n| word(n) && n >> 32 == 0).and_then(entered)).collect(),
         };
-        let found: Vec<(FunctionId, u64)> = (0..bytes.len()).into_par_iter().with_min_len(1 << 14).filter_map(word).collect();
         found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }

@@ -5,9 +5,9 @@
 
 use crate::cfg::Graph;
 use crate::ir::{Gpr, Insn};
-use crate::operands::{Accesses, Form, Place, Segment};
+use crate::operands::{AccessList, Form, Place, Segment};
 use crate::regs::{RBP, RSP, RegUse, gpr64};
-use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
 /// Offset of rsp and, where it is a frame pointer, of rbp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub struct Frame {
 
 impl Frame {
     /// Follows the stack pointer and lists the variables. `order`: blocks in reverse postorder.
-    pub fn find(graph: &Graph, order: &[u32], uses: &[RegUse], accesses: &[Accesses]) -> Frame {
+    pub fn find(graph: &Graph, order: &[u32], uses: &[RegUse], accesses: &AccessList) -> Frame {
         let mut frame = Frame { at_block: vec![None; graph.blocks.len()], ..Frame::default() };
         let mut taken: Vec<i64> = Vec::new();
         let mut sized: Vec<(i64, u8)> = Vec::new();
@@ -151,7 +151,7 @@ impl Frame {
                         sized.extend(stack.key(place).map(|k| (k, access.size as u8)));
                     }
                 }
-                if insn.inst.mnemonic() == Mnemonic::Lea
+                if matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m)
                     && let Some(place) = crate::operands::place_of(&insn.inst)
                 {
                     taken.extend(stack.key(&place));

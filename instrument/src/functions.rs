@@ -7,8 +7,10 @@
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
 use crate::analyze::Course;
+use crate::hash::FastSet;
 use crate::risk::Own;
 use crate::ir::{FunctionId, UnwindRange};
+use crate::starts::Starts;
 use std::fmt;
 use std::ops::Range;
 
@@ -69,9 +71,9 @@ pub struct Input<'a> {
     /// Entry point, 0 if there is none.
     pub entry: u64,
     /// Linkage-table entries and words of the global offset table of imported functions that do not return.
-    pub no_return: std::collections::HashSet<u64>,
+    pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions.
-    pub imported: std::collections::HashSet<u64>,
+    pub imported: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).
@@ -244,6 +246,8 @@ pub struct FunctionInfo {
 pub struct Program {
     /// Sorted by address; ranges do not overlap.
     pub functions: Vec<FunctionInfo>,
+    /// Where those are.
+    pub starts: Starts,
     /// An instruction that uses or sets the gs base.
     pub uses_gs: Option<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
@@ -272,9 +276,7 @@ impl Program {
 
     /// The function whose range contains `addr`.
     pub fn function_at(&self, addr: u64) -> Option<FunctionId> {
-        let next = self.functions.partition_point(|f| f.range.start <= addr);
-        let found = next.checked_sub(1)?;
-        self.functions[found].range.contains(&addr).then_some(FunctionId(found as u32))
+        self.starts.find(addr).map(|found| FunctionId(found as u32))
     }
 
     /// The function with this number.

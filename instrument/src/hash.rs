@@ -1,7 +1,7 @@
 //! A fast hasher for small integer keys of our own making (not for keys that an attacker chooses to collide in bulk: a
 //! collision costs time, never correctness).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Multiply and rotate.
@@ -42,3 +42,5 @@ impl Hasher for FastHasher {
 
 /// `HashMap` with [`FastHasher`].
 pub type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+/// `HashSet` with [`FastHasher`].
+pub type FastSet<K> = HashSet<K, BuildHasherDefault<FastHasher>>;

@@ -59,7 +59,7 @@ impl RegSet {
 }
 
 /// A decoded instruction at its original place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Insn {
     /// Link-time address.
     pub ip: u64,
@@ -87,6 +87,22 @@ impl Insn {
     /// Where control goes on if the instruction does not branch.
     pub fn next(&self) -> u64 {
         self.inst.next_ip()
+    }
+
+    /// The target of a direct near branch or call.
+    #[inline]
+    pub fn direct_target(&self) -> Option<u64> {
+        if self.flow == FlowControl::Next { None } else { crate::disasm::direct_target(&self.inst) }
+    }
+
+    /// Whether control cannot go on to the next instruction.
+    #[inline]
+    pub fn ends_flow(&self) -> bool {
+        match self.flow {
+            FlowControl::Next => self.inst.code() == iced_x86::Code::Hlt,
+            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => true,
+            _ => false,
+        }
     }
 
     /// Whether the next instruction is this one without its first prefixes (`je 1f; lock; 1: cmpxchg …`). Both end at the same
@@ -214,13 +230,13 @@ pub struct SitePlan {
 }
 
 /// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,
-/// right after the last one.
+/// right after the last one. Most have few, which then take no memory of their own.
 #[derive(Clone, Debug, Default)]
 pub struct RegionPlan {
     /// Records in program order. May be empty (then all sites are unrecorded).
-    pub records: Vec<RecordPlan>,
+    pub records: SmallVec<[RecordPlan; 2]>,
     /// Sites in program order.
-    pub sites: Vec<SitePlan>,
+    pub sites: SmallVec<[SitePlan; 2]>,
     /// Number of `IMPLIED` sites.
     pub implied_const: u32,
 }
@@ -265,6 +281,8 @@ pub struct Function {
     pub range: Range<u64>,
     /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
     pub insns: Vec<Insn>,
+    /// Those by their addresses.
+    pub places: crate::disasm::Places,
     /// What each instruction does to registers.
     pub uses: Vec<crate::regs::RegUse>,
     /// Blocks, sorted by address; each instruction is in exactly one.
@@ -309,13 +327,7 @@ impl Function {
 
     /// The instruction that starts at `ip`.
     pub fn insn_at(&self, ip: u64) -> Option<InsnId> {
-        self.insns.binary_search_by_key(&ip, |i| i.ip).ok().map(|i| InsnId(i as u32))
-    }
-
-    /// The block that holds an instruction.
-    pub fn block_of(&self, insn: InsnId) -> Option<BlockId> {
-        let at = self.blocks.partition_point(|b| b.insns.end <= insn.0);
-        self.blocks.get(at).filter(|b| b.insns.contains(&insn.0)).map(|_| BlockId(at as u32))
+        self.places.get(ip).map(|i| InsnId(i as u32))
     }
 
     /// The block that starts at `ip`.

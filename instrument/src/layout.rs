@@ -13,6 +13,7 @@ use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
 use crate::handlers::{THROUGH, Wrapped};
 use crate::{faults, freestanding};
 use crate::ir::TableForm;
+use crate::starts::Starts;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
 use crate::unwind::{Cie, Fde, Tables, cfi, merge};
@@ -21,7 +22,6 @@ use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, H
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -73,20 +73,19 @@ pub struct Placed {
 struct Resolver<'a> {
     clones: &'a [Box<Emitted>],
     addrs: &'a [u64],
-    /// Where the originals begin.
-    starts: Vec<u64>,
+    /// The originals.
+    starts: Starts,
+    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the clones would be a miss of the cache each.
+    entries: Vec<Option<u32>>,
     /// Translated clones: the ways out, by target and whether a call takes it.
     thunks: BTreeMap<(u64, bool), u64>,
 }
 
 impl Resolver<'_> {
     fn clone_of(&self, address: u64) -> Option<u64> {
-        let next = self.starts.partition_point(|&start| start <= address);
-        let i = next.checked_sub(1)?;
-        if !self.clones[i].range.contains(&address) {
-            return None;
-        }
-        self.clones[i].clone_of(address).map(|offset| self.addrs[i] + u64::from(offset))
+        let (i, is_start) = self.starts.find_start(address)?;
+        let offset = if is_start { self.entries[i] } else { self.clones[i].clone_of(address) };
+        offset.map(|offset| self.addrs[i] + u64::from(offset))
     }
 
     /// Where a clone's branch to an original address goes.
@@ -205,7 +204,9 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         next += clone.code.len() as u64;
         placed.record_count += clone.rows.records.len() as u32;
     }
-    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts: parts.clones.iter().map(|c| c.range.start).collect(), thunks: BTreeMap::new() };
+    let starts = Starts::of(parts.clones.iter().map(|c| &c.range));
+    let entries = parts.clones.par_iter().map(|c| c.clone_of(c.range.start)).collect();
+    let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts, entries, thunks: BTreeMap::new() };
     let entry_at = next.next_multiple_of(16);
     if parts.enters_runtime {
         next = entry_at + freestanding::ENTRY_BYTES as u64;
@@ -496,33 +497,38 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
+    let with_effect = |instructions: Vec<u8>| {
+        let effect = cfi::effect(&instructions);
+        (instructions, effect)
+    };
     let kept = |fde: &Fde| {
         let start = fde.range.start;
         match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
-            Some(i) => Ok(i),
-            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(fde.instructions.to_vec()),
+            Some(i) => Ok(with_effect(i)),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(with_effect(fde.instructions.to_vec())),
             None => Err(Refusal::declined("unwind tables with unknown instructions")),
         }
     };
     let moved = |piece: &Piece| {
         let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
         cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
+            .map(with_effect)
             .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))
     };
-    let kept: Vec<Result<Vec<u8>, Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
-    let moved: Vec<Result<Vec<u8>, Refusal>> = pieces.par_iter().map(moved).collect();
+    let kept: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
+    let moved: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = pieces.par_iter().map(moved).collect();
     let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
-    let mut unused: Vec<&Range<u64>> = if parts.translated || shown.is_some() { Vec::new() } else { parts.clones.iter().map(|c| &c.range).collect() };
-    unused.sort_by_key(|range| range.start);
-    let is_unused = |fde: &Fde| unused.partition_point(|r| r.start <= fde.range.start).checked_sub(1).is_some_and(|n| fde.range.end <= unused[n].end);
+    let all_run = parts.translated || shown.is_some();
+    let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
     let mut unseen_code = Vec::new();
     for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
         let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
         let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
         unseen_code.extend(unseen(fde).then_some(fde.range.start));
-        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions: instructions?, adjoins });
+        let (instructions, effect) = instructions?;
+        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins });
     }
     for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
         let piece = &pieces[n];
@@ -530,7 +536,8 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
         unseen_code.extend(unseen(piece.fde).then_some(code.start));
-        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions: instructions?, adjoins });
+        let (instructions, effect) = instructions?;
+        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect, adjoins });
     }
     let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     for entry in merge::merge(entries, most_bytes) {

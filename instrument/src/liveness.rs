@@ -20,7 +20,7 @@ use crate::disasm::direct_target;
 use crate::functions::Input;
 use crate::ir::{Insn, RegSet};
 use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse, gpr};
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
 /// The result.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
             if through_linkage(input, insn) { ALL.without(R11) } else { ALL }
         }
         FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => ALL,
-        _ if insn.inst.mnemonic() == Mnemonic::Hlt => ALL,
+        _ if insn.inst.code() == Code::Hlt => ALL,
         _ => u.read,
     }
 }
@@ -54,10 +54,10 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
 }
 
 /// Whether the instruction calls a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
-fn calls_import(input: &Input, inst: &Instruction) -> bool {
-    let through = match inst.flow_control() {
-        FlowControl::Call => direct_target(inst),
-        FlowControl::IndirectCall if inst.is_ip_rel_memory_operand() => Some(inst.ip_rel_memory_address()),
+fn calls_import(input: &Input, insn: &Insn) -> bool {
+    let through = match insn.flow {
+        FlowControl::Call => direct_target(&insn.inst),
+        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
         _ => None,
     };
     through.is_some_and(|at| input.imported.contains(&at) && !input.no_return.contains(&at))
@@ -65,7 +65,7 @@ fn calls_import(input: &Input, inst: &Instruction) -> bool {
 
 /// What the instruction overwrites for certain.
 fn kills(input: &Input, insn: &Insn, u: &RegUse) -> u16 {
-    if calls_import(input, &insn.inst) { u.kill.with(R11).0 } else { u.kill.0 }
+    if calls_import(input, insn) { u.kill.with(R11).0 } else { u.kill.0 }
 }
 
 /// Solves liveness. `uses` is per instruction; `trusted`: the function's extent is known and it has one callable entry.
@@ -78,10 +78,10 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
         for i in block.insns.start as usize..block.insns.end as usize {
             written |= uses[i].clobber.0;
             let inst = &graph.insns[i].inst;
-            if calls_import(input, inst) {
+            if calls_import(input, &graph.insns[i]) {
                 written |= CALLER_SAVED.0;
             }
-            if inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
+            if uses[i].clobber.contains(RSP) && inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
                 saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
             }
         }
@@ -204,6 +204,7 @@ pub fn holds(set: RegSet, register: Register) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::FastSet;
     use crate::cfg::Entries;
     use crate::disasm::decode;
     use crate::regs::reg_use;
@@ -216,7 +217,7 @@ mod tests {
 
     fn dead_with(input: &Input, bytes: &[u8], trusted: bool) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         solve(input, &g, &uses, trusted).mark(&mut g);
@@ -254,13 +255,13 @@ mod tests {
         let code = [&[0x31, 0xc9, 0xe8, 0, 0x10, 0, 0][..], &MOV_RCX_RDI, &[RET]].concat();
         let stub = 0x1107;
         let plt = || std::iter::once(0x1100..0x1200).collect::<Vec<_>>();
-        let input = Input { plt: plt(), imported: [stub].into(), ..Input::default() };
+        let input = Input { plt: plt(), imported: FastSet::from_iter([stub]), ..Input::default() };
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
         assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
         let linked = Input { imported: Default::default(), plt: plt(), ..Input::default() };
         assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
-        let ends = Input { plt: plt(), imported: [stub].into(), no_return: [stub].into(), ..Input::default() };
+        let ends = Input { plt: plt(), imported: FastSet::from_iter([stub]), no_return: FastSet::from_iter([stub]), ..Input::default() };
         assert_eq!(dead_with(&ends, &code, true), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
         let got = dead_with(&input, &code, true);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.

@@ -41,8 +41,13 @@ impl Loops {
         let order = reverse_postorder(graph);
         let mut position = vec![u32::MAX; n];
         order.iter().enumerate().for_each(|(i, &b)| position[b as usize] = i as u32);
-        let idom = dominators(graph, &order, &position);
         let mut loops = Loops { all: Vec::new(), of_block: vec![NO_LOOP; n], order, position };
+        // Without a way back there is no loop, as in half of all functions.
+        let goes_back = |(at, &b): (usize, &u32)| graph.blocks[b as usize].succs.iter().any(|s| loops.position[s.0 as usize] <= at as u32);
+        if !loops.order.iter().enumerate().any(goes_back) {
+            return loops;
+        }
+        let idom = dominators(graph, &loops.order, &loops.position);
         for at in (0..loops.order.len()).rev() {
             let header = loops.order[at];
             let latches: Vec<u32> = graph.blocks[header as usize]

@@ -7,7 +7,7 @@
 //! loop moves in step. Nothing is taken from callees: behind a call all registers are new.
 
 use crate::cfg::Graph;
-use crate::ir::{Block, Gpr};
+use crate::ir::{Block, Gpr, Insn, RegSet};
 use crate::operands::is_repeated_string;
 use crate::regs::{RDI, RSI, RSP, RegUse, gpr64};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -70,10 +70,14 @@ impl Registers {
     }
 
     /// What an instruction does.
-    pub fn advance(&mut self, inst: &Instruction, u: &RegUse) {
-        if hands_over(inst) {
+    pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
+        if hands_over(insn.flow) {
             return self.forget();
         }
+        if u.clobber == RegSet::EMPTY {
+            return;
+        }
+        let inst = &insn.inst;
         let target = gpr64(inst.op0_register());
         // Old values of what may be read; a copy of all would take longer than the rest.
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
@@ -133,8 +137,8 @@ impl Registers {
 }
 
 /// Whether other code runs before the next instruction.
-fn hands_over(inst: &Instruction) -> bool {
-    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt | FlowControl::XbeginXabortXend | FlowControl::Exception)
+fn hands_over(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt | FlowControl::XbeginXabortXend | FlowControl::Exception)
 }
 
 /// Per register: the first one with the same symbol, and the difference from that.
@@ -149,10 +153,6 @@ impl Differences {
     pub const NONE: Differences = Differences { leaders: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], deltas: [0; 16] };
     /// Control has not come there yet.
     const UNKNOWN: Differences = Differences { leaders: [u8::MAX; 16], deltas: [0; 16] };
-
-    fn is_unknown(&self) -> bool {
-        self.leaders[0] == u8::MAX
-    }
 
     /// Whether no two registers have anything in common, which is so at most places.
     fn is_none(&self) -> bool {
@@ -224,19 +224,61 @@ impl Differences {
     }
 }
 
+/// Differences by block. There are none at most places, so that it would be a waste to keep those of each.
+pub struct Starts {
+    /// Per block, an index into `all`.
+    of_block: Vec<u32>,
+    all: Vec<Differences>,
+}
+
+/// The first two of [`Starts::all`].
+const UNKNOWN: u32 = 0;
+const NONE: u32 = 1;
+
+impl Starts {
+    fn new(blocks: usize) -> Starts {
+        Starts { of_block: vec![UNKNOWN; blocks], all: vec![Differences::UNKNOWN, Differences::NONE] }
+    }
+
+    /// What holds at the start of a block. (Where control does not come, that is nothing.)
+    pub fn at(&self, block: usize) -> &Differences {
+        &self.all[self.of_block[block].max(NONE) as usize]
+    }
+
+    fn is_none(&self, block: usize) -> bool {
+        self.of_block[block] == NONE
+    }
+
+    fn is_unknown(&self, block: usize) -> bool {
+        self.of_block[block] == UNKNOWN
+    }
+
+    fn set(&mut self, block: usize, new: Differences) {
+        let place = &mut self.of_block[block];
+        if new.is_none() {
+            *place = NONE;
+        } else if *place > NONE {
+            self.all[*place as usize] = new;
+        } else {
+            *place = self.all.len() as u32;
+            self.all.push(new);
+        }
+    }
+}
+
 /// What holds at the start of each block.
-pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differences> {
+pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
+    let mut starts = Starts::new(n);
     // Blocks alone have nothing to bring along.
     if n < 2 {
-        return vec![Differences::NONE; n];
+        return starts;
     }
-    let mut starts = vec![Differences::UNKNOWN; n];
     let mut waiting: Vec<u32> = Vec::new();
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {
-            starts[b] = Differences::NONE;
+            starts.set(b, Differences::NONE);
             waiting.push(b as u32);
             waits[b] = true;
         }
@@ -246,25 +288,24 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
         waits[b] = false;
         // Nothing is less than nothing.
         let block = &graph.blocks[b];
-        if block.succs.iter().all(|t| starts[t.0 as usize].is_none()) {
+        if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
         // Going through a block once more, which few need, costs less than the memory that it takes to keep what comes out of all.
-        let end = starts[b].behind(&through(graph, uses, block, backward));
+        let end = starts.at(b).behind(&through(graph, uses, block, backward));
         for t in block.succs.iter().map(|t| t.0 as usize) {
-            if starts[t].is_none() {
+            if starts.is_none(t) {
                 continue;
             }
-            let new = if starts[t].is_unknown() { end } else { starts[t].meet(&end) };
-            if starts[t] != new {
-                starts[t] = new;
+            let new = if starts.is_unknown(t) { end } else { starts.at(t).meet(&end) };
+            if starts.is_unknown(t) || *starts.at(t) != new {
+                starts.set(t, new);
                 if !std::mem::replace(&mut waits[t], true) {
                     waiting.push(t as u32);
                 }
             }
         }
     }
-    starts.iter_mut().filter(|s| s.is_unknown()).for_each(|s| *s = Differences::NONE);
     starts
 }
 
@@ -272,7 +313,7 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Vec<Differen
 fn through(graph: &Graph, uses: &[RegUse], block: &Block, backward: bool) -> Registers {
     let mut registers = Registers::new(backward);
     for i in block.insns.start as usize..block.insns.end as usize {
-        registers.advance(&graph.insns[i].inst, &uses[i]);
+        registers.advance(&graph.insns[i], &uses[i]);
     }
     registers
 }
@@ -295,7 +336,7 @@ mod tests {
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let graph = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let graph = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let distance = |d: Differences| {
@@ -303,7 +344,8 @@ mod tests {
             r.start(&d);
             (r.value(from).symbol == r.value(to).symbol).then(|| r.value(to).delta - r.value(from).delta)
         };
-        at_starts(&graph, &uses, false).into_iter().map(distance).collect()
+        let starts = at_starts(&graph, &uses, false);
+        (0..graph.blocks.len()).map(|b| distance(*starts.at(b))).collect()
     }
 
     /// jne back over the parts.

@@ -3,10 +3,12 @@
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and address
 //! computations touch no memory here.
 
+use crate::facts::Operands;
 use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
-use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
+use std::ops::Index;
 
 /// Segment of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,12 +96,17 @@ pub struct Access {
 }
 
 /// At most two accesses, in the order in which the processor makes them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     list: [Option<Access>; 2],
 }
 
 impl Accesses {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list[0].is_none()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Access> {
         self.list.iter().flatten()
@@ -112,8 +119,52 @@ impl Accesses {
     }
 }
 
+/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place for those of each.
+#[derive(Clone, Debug)]
+pub struct AccessList {
+    /// Per instruction, an index into `lists`.
+    of: Vec<u32>,
+    /// The first one is empty.
+    lists: Vec<Accesses>,
+}
+
+impl AccessList {
+    /// For so many instructions.
+    pub fn with_capacity(insns: usize) -> AccessList {
+        let mut lists = Vec::with_capacity(insns / 2 + 1);
+        lists.push(Accesses::default());
+        AccessList { of: Vec::with_capacity(insns), lists }
+    }
+
+    /// Adds those of the next instruction.
+    pub fn push(&mut self, list: Accesses) {
+        if list.is_empty() {
+            return self.of.push(0);
+        }
+        self.of.push(self.lists.len() as u32);
+        self.lists.push(list);
+    }
+}
+
+impl Index<usize> for AccessList {
+    type Output = Accesses;
+
+    #[inline]
+    fn index(&self, insn: usize) -> &Accesses {
+        &self.lists[self.of[insn] as usize]
+    }
+}
+
+impl FromIterator<Accesses> for AccessList {
+    fn from_iter<T: IntoIterator<Item = Accesses>>(lists: T) -> AccessList {
+        let mut all = AccessList::with_capacity(0);
+        lists.into_iter().for_each(|list| all.push(list));
+        all
+    }
+}
+
 /// Lists the explicit accesses of an instruction.
-pub fn accesses(inst: &Instruction, info: &InstructionInfo) -> Accesses {
+pub fn accesses(inst: &Instruction, info: &impl Operands) -> Accesses {
     let mut list = Accesses::default();
     if !inst.op_kinds().any(is_memory) || is_hint(inst.mnemonic()) {
         return list;
@@ -258,12 +309,12 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
 
 /// Whether the instruction is a string instruction with a `rep` prefix.
 pub fn is_repeated_string(inst: &Instruction) -> bool {
-    inst.is_string_instruction() && (inst.has_rep_prefix() || inst.has_repne_prefix())
+    (inst.has_rep_prefix() || inst.has_repne_prefix()) && inst.is_string_instruction()
 }
 
 /// The register that may hold the load's own address: a 32- or 64-bit general purpose register that the instruction replaces as a whole
 /// and otherwise does not use, with the memory operand as a source. PT flavour only, since a fault would show the address in it.
-pub fn own_destination(inst: &Instruction, info: &InstructionInfo) -> Option<Gpr> {
+pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> {
     let register = inst.op0_register();
     let suits = inst.op_count() >= 2
         && inst.op0_kind() == OpKind::Register

@@ -12,11 +12,12 @@ use crate::cfg::Graph;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
 use crate::offsets::{Known, Registers, at_starts};
-use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
+use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
 use crate::regs::{RAX, RBX, RegUse};
 use crate::stay::Stays;
-use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
+use smallvec::SmallVec;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
 
 mod folds;
@@ -45,15 +46,15 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an instruction's access by its number in [`accesses`].
+/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
 pub fn plan(
     graph: &Graph,
     uses: &[RegUse],
-    accesses: &[Accesses],
+    accesses: &AccessList,
     options: &Options,
     stays: &Stays,
     own: &[Option<Gpr>],
-    mut classify: impl FnMut(usize, usize, &Access) -> Class,
+    mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
     let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
     let mut plan = Plan::default();
@@ -61,8 +62,8 @@ pub fn plan(
     let starts = at_starts(graph, uses, backward);
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
-    for (block, start) in graph.blocks.iter().zip(&starts) {
-        builder.registers.start(start);
+    for (number, block) in graph.blocks.iter().enumerate() {
+        builder.registers.start(starts.at(number));
         builder.closed = 0;
         let mut first = None;
         for i in block.insns.start as usize..block.insns.end as usize {
@@ -71,20 +72,22 @@ pub fn plan(
             let insn = &graph.insns[i];
             count_implicit(&insn.inst, &mut plan.implicit);
             let list = &accesses[i];
-            if list.iter().next().is_some() {
+            let mut may_skip = false;
+            if !list.is_empty() {
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 // These may read nothing, and then there is no row that could stand for implied loads.
-                if may_read_nothing(&insn.inst, list) && builder.region.records.is_empty() {
+                may_skip = may_read_nothing(&insn.inst, list);
+                if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(i, n, a));
+                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
             }
-            if ends_region(&insn.inst) || may_read_nothing(&insn.inst, list) {
+            if ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
             }
-            builder.registers.advance(&insn.inst, &uses[i]);
+            builder.registers.advance(insn, &uses[i]);
         }
         let last = builder.close(&mut plan.regions);
         let closed = |end: Option<Closed>| end.map(|c| c.region);
@@ -110,12 +113,12 @@ fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
     is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
 }
 
-fn ends_region(inst: &Instruction) -> bool {
-    !matches!(
-        inst.flow_control(),
-        FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
-    ) || is_repeated_string(inst)
-        || matches!(inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Hlt)
+fn ends_region(insn: &Insn) -> bool {
+    match insn.flow {
+        FlowControl::Next => is_repeated_string(&insn.inst) || matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => false,
+        _ => true,
+    }
 }
 
 fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
@@ -525,7 +528,8 @@ impl<'a> Builder<'a> {
 
     /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
-        let waiting = std::mem::take(&mut self.waiting);
+        // (Their memory is used again.)
+        let mut waiting = std::mem::take(&mut self.waiting);
         let mut proxy = None;
         if self.region.records.is_empty() {
             for (n, w) in waiting.iter().enumerate() {
@@ -551,10 +555,16 @@ impl<'a> Builder<'a> {
         let closed = (!self.region.sites.is_empty()).then(|| {
             let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
             self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));
-            regions.push(std::mem::take(&mut self.region));
+            // (Copies have the right size, where growing takes several.)
+            let RegionPlan { records, sites, implied_const } = &self.region;
+            regions.push(RegionPlan { records: SmallVec::from_slice(records), sites: SmallVec::from_slice(sites), implied_const: *implied_const });
             Closed { region: regions.len() - 1, nth }
         });
-        self.region = RegionPlan::default();
+        self.region.records.clear();
+        self.region.sites.clear();
+        self.region.implied_const = 0;
+        waiting.clear();
+        self.waiting = waiting;
         self.held.clear();
         self.whole.clear();
         self.open = None;

@@ -34,13 +34,25 @@ pub const CALLER_SAVED: RegSet = RegSet(0x0fc7);
 pub const CALLEE_SAVED: RegSet = RegSet(0xf008);
 
 /// The general purpose register that `register` is or is part of.
+#[inline]
 pub fn gpr(register: Register) -> Option<Gpr> {
-    register.is_gpr().then(|| Gpr(register.full_register().number() as u8))
+    // iced's tables would be several loads each time; its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
+    match register as usize {
+        n if n < AL => None,
+        n if n < AX => Some(Gpr(if n < AL + 4 { n - AL } else { n - AL - 4 } as u8)),
+        n if n <= R15 => Some(Gpr(((n - AX) % 16) as u8)),
+        _ => None,
+    }
 }
 
+const AL: usize = Register::AL as usize;
+const AX: usize = Register::AX as usize;
+const R15: usize = Register::R15 as usize;
+
 /// The same, for a full 64-bit register only.
+#[inline]
 pub fn gpr64(register: Register) -> Option<Gpr> {
-    register.is_gpr64().then(|| Gpr(register.number() as u8))
+    register.is_gpr64().then(|| Gpr((register as usize - Register::RAX as usize) as u8))
 }
 
 /// Registers read, wholly replaced, and changed in any way.
@@ -118,6 +130,14 @@ mod tests {
         let inst = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
         assert!(!inst.is_invalid());
         reg_use(InstructionInfoFactory::new().info(&inst))
+    }
+
+    #[test]
+    fn registers_have_the_numbers_that_iced_gives_them() {
+        for register in Register::values() {
+            assert_eq!(gpr(register), register.is_gpr().then(|| Gpr(register.full_register().number() as u8)), "{register:?}");
+            assert_eq!(gpr64(register), register.is_gpr64().then(|| Gpr(register.number() as u8)), "{register:?}");
+        }
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use crate::elf::Elf;
 use crate::emit::Rows;
+use crate::hash::FastMap;
 use crate::ir::ImplicitLoads;
 use crate::layout::Placed;
 use crate::unwind::Tables;
 use mgz_annotations_schema::abi::FLAVOUR_PT;
-use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, SiteFlags, SiteKind, reason};
+use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason};
+use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -186,23 +188,21 @@ impl Report {
         self.unwind_bytes = placed.unwind_bytes;
         self.growth = (self.clone_bytes + self.unwind_bytes) as f64 / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
         self.records = placed.record_count.into();
-        for site in rows.iter().flat_map(|r| &r.sites) {
-            if site.flags & SiteFlags::STORE != 0 {
-                self.stores += 1;
-                continue;
+        let counted = rows.par_iter().with_min_len(256).fold(Counts::default, |counts, r| r.sites.iter().fold(counts, Counts::with)).reduce(Counts::default, Counts::plus);
+        let loads = &mut self.loads;
+        self.stores += counted.stores;
+        for ((class, kind, flags, why), count) in counted.loads {
+            loads.total += count;
+            match class {
+                CLASS_CONSTANT => loads.constant += count,
+                CLASS_STRIDED => loads.strided += count,
+                _ => loads.irregular += count,
             }
-            let loads = &mut self.loads;
-            loads.total += 1;
-            match site.class {
-                CLASS_CONSTANT => loads.constant += 1,
-                CLASS_STRIDED => loads.strided += 1,
-                _ => loads.irregular += 1,
-            }
-            *loads.kinds.entry(kind_name(site.kind)).or_default() += 1;
-            loads.implied += u64::from(site.flags & SiteFlags::IMPLIED != 0);
-            if site.flags & SiteFlags::UNRECORDED != 0 {
-                loads.unrecorded.total += 1;
-                *loads.unrecorded.reasons.entry(reason::NAMES.get(site.reason as usize).copied().unwrap_or("other")).or_default() += 1;
+            *loads.kinds.entry(kind_name(kind)).or_default() += count;
+            loads.implied += if flags & SiteFlags::IMPLIED != 0 { count } else { 0 };
+            if flags & SiteFlags::UNRECORDED != 0 {
+                loads.unrecorded.total += count;
+                *loads.unrecorded.reasons.entry(reason::NAMES.get(why as usize).copied().unwrap_or("other")).or_default() += count;
             }
         }
     }
@@ -279,3 +279,27 @@ impl Report {
         }
     }
 }
+/// Sites that the report does not tell apart, counted.
+#[derive(Default)]
+struct Counts {
+    stores: u64,
+    /// By class, kind, flags and reason.
+    loads: FastMap<(u8, u8, u8, u8), u64>,
+}
+
+impl Counts {
+    fn with(mut self, site: &Site) -> Counts {
+        match site.flags & SiteFlags::STORE {
+            0 => *self.loads.entry((site.class, site.kind, site.flags, site.reason)).or_default() += 1,
+            _ => self.stores += 1,
+        }
+        self
+    }
+
+    fn plus(mut self, other: Counts) -> Counts {
+        self.stores += other.stores;
+        other.loads.into_iter().for_each(|(key, count)| *self.loads.entry(key).or_default() += count);
+        self
+    }
+}
+

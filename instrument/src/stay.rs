@@ -15,7 +15,7 @@ mod areas;
 mod trees;
 
 use crate::ir::{Block, BlockId, BlockIds, Gpr, Insn, JumpTable, RegSet};
-use crate::operands::{Accesses, Form};
+use crate::operands::{AccessList, Form};
 use crate::regs::RegUse;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 use mgz_annotations_schema::abi::{ProbeState, STATE_LATE};
@@ -155,7 +155,7 @@ pub struct View<'a> {
     /// Per instruction.
     pub uses: &'a [RegUse],
     /// Per instruction.
-    pub accesses: &'a [Accesses],
+    pub accesses: &'a AccessList,
     /// Whether stores are recorded.
     pub stores: bool,
 }
@@ -521,7 +521,7 @@ mod tests {
     pub(super) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         of(&mut g, &[])
     }
 
@@ -530,7 +530,7 @@ mod tests {
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
         crate::liveness::solve(&input, g, &uses, true).mark(g);
-        let accesses: Vec<Accesses> = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
+        let accesses: AccessList = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
         let pieces = pieces(&g.insns, &g.blocks);
         let stays = find(&View { insns: &g.insns, blocks: &pieces, tables, uses: &uses, accesses: &accesses, stores: false });
         let of = (0..pieces.len()).map(|b| stays.at(stays.of(b))).collect();
@@ -616,7 +616,7 @@ mod tests {
         let stays = |external: bool| {
             let body = decode(&bytes, 0x100, &[]).unwrap();
             let jump = crate::cfg::KnownJump { ip: 0x102, targets: vec![0x104], closed: true };
-            let mut g = Graph::build(body.insns, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
+            let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
             let block = g.block_at(0x104).unwrap();
             g.blocks[block.0 as usize].external_entry = external;
             let table = JumpTable { load: InsnId(0), jump: InsnId(1), table: 0x2000, form: TableForm::Absolute8, targets: vec![0x104] };

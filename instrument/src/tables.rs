@@ -9,7 +9,6 @@
 //! the low 8 or 16 bits bounds a wider one if nothing else does.
 
 use crate::cfg::Graph;
-use crate::disasm::index_of;
 use crate::functions::Input;
 use crate::hash::{FastHasher, FastMap};
 use crate::ir::{Gpr, Insn, RegSet, TableForm};
@@ -516,7 +515,7 @@ struct Contents {
 
 impl Contents {
     fn read(graph: &Graph, range: &Range<u64>, input: &Input, shape: &Shape, count: Option<u64>) -> Contents {
-        let inside = |t: u64| range.contains(&t) && index_of(&graph.insns, t).is_some();
+        let inside = |t: u64| range.contains(&t) && graph.insn_at(t).is_some();
         let whole = count.and_then(|count| read_whole(input, shape, count, &inside, range));
         let certain = whole.is_some();
         let (targets, strays, relocated) = match whole {
@@ -634,11 +633,11 @@ mod tests {
         // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler makes it code.
         let code = [0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0];
         let range = 0x1000..0x1000 + code.len() as u64;
-        let insns = decode(&code, 0x1000, &[]).unwrap().insns;
+        let body = decode(&code, 0x1000, &[]).unwrap();
         let graph = |filler: u64| {
             let mut suspected = vec![0x1003, 0x1009, filler];
             suspected.sort_unstable();
-            Graph::build(insns.clone(), &range, &Entries { suspected, ..Entries::default() }, &[])
+            Graph::build(body.clone(), &range, &Entries { suspected, ..Entries::default() }, &[])
         };
         let (first, second) = (graph(0x1002), graph(0x1008));
         assert_eq!((first.insns.len(), second.insns.len()), (6, 6));

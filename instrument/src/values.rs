@@ -146,7 +146,8 @@ pub struct Values {
 impl Values {
     /// Values of a function of so many instructions.
     pub fn with_room(insns: usize) -> Values {
-        Values { atoms: Vec::with_capacity(insns + insns / 2), sums: Vec::with_capacity(insns / 2), ..Values::default() }
+        let of_sum = vec![0; insns.next_power_of_two().max(64)];
+        Values { atoms: Vec::with_capacity(insns + insns / 2), sums: Vec::with_capacity(insns / 2), of_sum, ..Values::default() }
     }
 
     /// Number of the sum.

@@ -396,20 +396,30 @@ impl<'a> Elf<'a> {
             return Err(Refusal::declined("already instrumented; instrument the original file"));
         }
         let go = |s: &Section| s.name == ".gopclntab" || s.name == ".go.buildinfo" || s.name == ".note.go.buildid";
-        if self.sections.iter().any(go) || self.notes().iter().any(|n| n.0.starts_with(b"Go\0")) || self.has(MARK_GO) {
+        let ocaml = |name: &str| name == "caml_frametable" || name == "caml_system__frametable" || name == "caml_system__code_begin";
+        let v8 = |name: &str| name.starts_with("v8_Default_embedded_blob_") || name == "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
+        // Each goes through the file, at a time when there is nothing else to do for other cores.
+        let (is_go, (is_ocaml, has_v8)) = rayon::join(
+            || self.sections.iter().any(go) || self.notes().iter().any(|n| n.0.starts_with(b"Go\0")) || self.has(MARK_GO),
+            || {
+                rayon::join(
+                    // Its interpreter of bytecode is a C program.
+                    || super::symbols::any(self, ocaml) || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE),
+                    || super::symbols::any(self, v8) || self.has(MARK_V8),
+                )
+            },
+        );
+        if is_go {
             return Err(Refusal::declined(
                 "a Go program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
             ));
         }
-        let ocaml = |name: &str| name == "caml_frametable" || name == "caml_system__frametable" || name == "caml_system__code_begin";
-        // Its interpreter of bytecode is a C program.
-        if super::symbols::any(self, ocaml) || self.has(MARK_OCAML) && !self.has(MARK_BYTECODE) {
+        if is_ocaml {
             return Err(Refusal::declined(
                 "an OCaml program: its runtime looks return addresses up in tables of its own, which instrumented code is not in",
             ));
         }
-        let v8 = |name: &str| name.starts_with("v8_Default_embedded_blob_") || name == "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
-        if super::symbols::any(self, v8) || self.has(MARK_V8) {
+        if has_v8 {
             return Err(Refusal::declined(
                 "it contains V8 (as node and Chromium do), which knows its built-in functions by their addresses, and instrumented ones have others",
             ));

@@ -5,7 +5,6 @@ use super::probe::Hold;
 use super::relax::{Flex, Label};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
-use crate::disasm::Places;
 use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId};
 use crate::operands::own_destination;
@@ -32,31 +31,32 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
+    let records = function.regions.iter().map(|r| r.records.len()).sum();
+    let starts = Vec::with_capacity(pieces.len());
     let mut emitter = Emitter {
         function,
         bytes,
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
-        places: Places::of(function.insns.iter().map(|i| i.ip)),
         sink: Sink::new(function.insns.len() + pieces.len()),
         pieces,
-        factory: InstructionInfoFactory::new(),
         stays: &function.stays,
         piece: 0,
         block: 0,
         kept: None,
         left: Vec::with_capacity(function.blocks.len()),
-        starts: Vec::new(),
+        starts,
         region: 0,
         record: 0,
+        next_record: None,
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
         moved: false,
-        record_at: Vec::with_capacity(function.regions.iter().map(|r| r.records.len()).sum()),
+        record_at: Vec::with_capacity(records),
         stored_at: super::relax::Pos::default(),
-        ptwrite_at: Vec::new(),
+        ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
         copy_at: Vec::with_capacity(function.insns.len()),
     };
     emitter.run()?;
@@ -66,14 +66,10 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
 pub(super) struct Emitter<'a> {
     pub(super) function: &'a Function,
     pub(super) bytes: &'a [u8],
-    /// Instructions by their addresses.
-    pub(super) places: Places,
     pub(super) pt: bool,
     pub(super) fixed: bool,
     pub(super) translated: bool,
     pub(super) sink: Sink,
-    /// iced's scratch space.
-    pub(super) factory: InstructionInfoFactory,
     /// First instructions of the pieces, see [`crate::stay::pieces`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
@@ -92,6 +88,8 @@ pub(super) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(super) region: usize,
     pub(super) record: usize,
+    /// Where that stands, and whether behind its instruction, once it is known.
+    pub(super) next_record: Option<(InsnId, bool)>,
     /// Records of earlier regions.
     pub(super) records_before: u32,
     /// Slots of the current region written so far.
@@ -135,8 +133,8 @@ impl<'a> Emitter<'a> {
             if self.pieces[self.piece] == id.0 {
                 self.enter_piece();
             }
-            let after_nop = i > 0 && is_nop(&function.insns[i - 1].inst);
-            if heads.next_if_eq(&id).is_some() && after_nop && insn.ip.is_multiple_of(16) {
+            let after_nop = || i > 0 && is_nop(&function.insns[i - 1].inst);
+            if heads.next_if_eq(&id).is_some() && after_nop() && insn.ip.is_multiple_of(16) {
                 self.sink.flex(0, Flex::Align(15));
             }
             self.sink.bind(Label(id.0));
@@ -172,10 +170,6 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn insn_at(&self, ip: u64) -> Option<InsnId> {
-        self.places.get(ip).map(|i| InsnId(i as u32))
-    }
-
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
         let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
         self.bytes.get(start..start + insn.inst.len()).ok_or(EmitError::NoBytes)
@@ -183,7 +177,7 @@ impl<'a> Emitter<'a> {
 
     /// Behind an instruction whose encoding the next one shares: goes on behind both.
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
-        let to = match self.insn_at(insn.next()).map(|id| self.way_to(id)) {
+        let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),
             None if !self.stays.needs_code(self.here(), None) => Err(insn.next()),
             _ => return Err(EmitError::Record),
@@ -277,7 +271,7 @@ impl<'a> Emitter<'a> {
         let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
         let addr32 = raw[..prefixes].contains(&0x67);
         let target = insn.inst.near_branch_target();
-        let (inside, transit) = match self.insn_at(target) {
+        let (inside, transit) = match self.function.insn_at(target) {
             Some(id) => {
                 let (label, transit) = self.way_to(id);
                 (Some(label), transit)
@@ -369,7 +363,7 @@ impl<'a> Emitter<'a> {
 
     /// The load whose destination already holds the address: `op dst, [dst]`.
     fn moved_load(&mut self, insn: &Insn, table: Option<u32>) -> Result<(), EmitError> {
-        let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::Record)?;
+        let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::Record)?;
         let raw = self.raw(insn)?;
         let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
         let tail = raw.get(asm::operand_end(raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
@@ -395,11 +389,10 @@ impl<'a> Emitter<'a> {
             return Err(EmitError::Record);
         }
         let function = self.function;
-        let places: Vec<_> = (0..function.insns.len()).map(|i| self.sink.buffer.place(Label(i as u32))).collect();
         let finished = self.sink.finish();
         let resolved = &finished.resolved;
         let mut marks: Vec<(u32, u32)> =
-            function.insns.iter().zip(&places).map(|(insn, &p)| ((insn.ip - function.range.start) as u32, resolved.offset(p))).collect();
+            function.insns.iter().zip(0..).map(|(insn, n)| ((insn.ip - function.range.start) as u32, resolved.label(Label(n)))).collect();
         let mut begins = Vec::new();
         for (b, &first) in self.pieces.iter().enumerate() {
             let first = first as usize;
@@ -421,8 +414,9 @@ impl<'a> Emitter<'a> {
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
         let rows = rows::rows(
             function,
-            &self.record_at.iter().map(|&p| resolved.offset(p).into()).collect::<Vec<u64>>(),
-            &self.copy_at.iter().map(|&p| resolved.offset(p).into()).collect::<Vec<u64>>(),
+            &self.record_at,
+            &self.copy_at,
+            resolved,
             self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect(),
         )?;
         let patches = patches(function, &marks);

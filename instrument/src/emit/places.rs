@@ -25,11 +25,10 @@ impl Marks {
     /// belongs to the instruction, begins earlier; ascending.
     pub fn new(marks: &[(u32, u32)], mut begins: Vec<(u32, u32)>) -> Marks {
         begins.shrink_to_fit();
-        let short = |&(original, clone): &(u32, u32)| Some([u16::try_from(original).ok()?, u16::try_from(clone).ok()?]);
-        let is_short = marks.last().is_none_or(|last| short(last).is_some());
-        let offsets = match is_short.then(|| marks.iter().map(short).collect::<Option<Vec<_>>>()).flatten() {
-            Some(short) => Offsets::Short(short),
-            None => Offsets::Long(marks.iter().map(|m| [m.0, m.1]).collect()),
+        let most = marks.iter().fold(0, |most, m| most | m.0 | m.1);
+        let offsets = match u16::try_from(most) {
+            Ok(_) => Offsets::Short(marks.iter().map(|m| [m.0 as u16, m.1 as u16]).collect()),
+            Err(_) => Offsets::Long(marks.iter().map(|m| [m.0, m.1]).collect()),
         };
         Marks { offsets, begins }
     }

@@ -8,6 +8,7 @@ use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, Vect
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
+use iced_x86::InstructionInfoFactory;
 use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
 
 impl Emitter<'_> {
@@ -15,21 +16,26 @@ impl Emitter<'_> {
     #[inline]
     pub(super) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
-        let next = self.function.regions.get(self.region).and_then(|region| region.records.get(self.record));
-        if next.is_some_and(|next| next.at != id || next.after != after) { Ok(()) } else { self.records_at(id, after) }
+        if self.next_record.is_some_and(|next| next != (id, after)) { Ok(()) } else { self.records_at(id, after) }
     }
 
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         loop {
-            let Some(region) = function.regions.get(self.region) else { return Ok(()) };
+            let Some(region) = function.regions.get(self.region) else {
+                // No instruction has this number.
+                self.next_record = Some((InsnId(u32::MAX), false));
+                return Ok(());
+            };
             let Some(record) = region.records.get(self.record) else {
                 self.next_region(region);
                 continue;
             };
             if record.at != id || record.after != after {
+                self.next_record = Some((record.at, record.after));
                 return Ok(());
             }
+            self.next_record = None;
             if self.pt { self.pt_record(record)? } else { self.soft_record(region, record)? }
             self.record += 1;
             if self.record == region.records.len() {
@@ -79,7 +85,7 @@ impl Emitter<'_> {
         let register = match cheapest(free) {
             Some(r) => r,
             None => {
-                let dst = own_destination(&insn.inst, registers(&mut self.factory, &insn.inst)).ok_or(EmitError::NoRegister)?;
+                let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::NoRegister)?;
                 self.moved = operand.mem.uses(dst);
                 if operand.mem.fs && self.moved {
                     return Err(EmitError::NoRegister);

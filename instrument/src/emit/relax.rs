@@ -63,9 +63,15 @@ pub struct Resolved {
     pub pieces: Vec<Pieces>,
     /// Bytes that the first n flexible pieces take.
     sizes: Vec<u32>,
+    labels: Vec<Pos>,
 }
 
 impl Resolved {
+    /// Final offset of a label.
+    pub fn label(&self, label: Label) -> u32 {
+        self.offset(self.labels[label.0 as usize])
+    }
+
     /// Final offset of a place.
     pub fn offset(&self, pos: Pos) -> u32 {
         pos.byte + self.sizes[pos.flex as usize]
@@ -107,11 +113,6 @@ impl Buffer {
         self.labels[label.0 as usize] = self.pos();
     }
 
-    /// Where the label was put.
-    pub fn place(&self, label: Label) -> Pos {
-        self.labels[label.0 as usize]
-    }
-
     /// Appends a flexible piece; returns its number.
     pub fn push(&mut self, flex: Flex) -> usize {
         self.flex.push((self.bytes.len() as u32, flex));
@@ -124,7 +125,7 @@ impl Buffer {
     }
 
     /// Chooses sizes and writes the final bytes.
-    pub fn resolve(&self) -> Resolved {
+    pub fn resolve(self) -> Resolved {
         let mut long = vec![false; self.flex.len()];
         let mut sizes = vec![0u32; self.flex.len() + 1];
         loop {
@@ -151,7 +152,7 @@ impl Buffer {
         self.write(&long, sizes)
     }
 
-    fn write(&self, long: &[bool], sizes: Vec<u32>) -> Resolved {
+    fn write(self, long: &[bool], sizes: Vec<u32>) -> Resolved {
         let total = self.bytes.len() + sizes[self.flex.len()] as usize;
         let mut code = Vec::with_capacity(total);
         let mut pieces = Vec::with_capacity(self.flex.len());
@@ -203,7 +204,7 @@ impl Buffer {
             });
         }
         code.extend_from_slice(&self.bytes[copied..]);
-        Resolved { code, pieces, sizes }
+        Resolved { code, pieces, sizes, labels: self.labels }
     }
 }
 
@@ -280,7 +281,7 @@ mod tests {
             b.bind(Label(0));
             b.bytes.push(0xc3);
             let r = b.resolve();
-            assert_eq!(r.offset(b.place(Label(0))) % 16, 0);
+            assert_eq!(r.label(Label(0)) % 16, 0);
             assert_eq!(r.code.len(), before.next_multiple_of(16) + 1);
         }
     }

@@ -1,14 +1,14 @@
 //! The sidecar's rows of one function.
 
+use super::relax::{Pos, Resolved};
 use super::{EmitError, Rows};
 use crate::ir::{Function, Insn, InsnId, RegionPlan};
 use crate::loops::NO_LOOP;
 use iced_x86::{OpKind, Register};
 use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
 
-/// Rows of one function; addresses in the clone are the offsets in `record_at` (per record), `copy_at` (per
-/// instruction) and `ptwrites`.
-pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
+/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (per instruction), and those in `ptwrites`.
+pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &Resolved, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
     let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
@@ -18,6 +18,8 @@ pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: V
         gathers: Vec::with_capacity(function.gathers.len()),
         loops: loops(function),
     };
+    // Sites come in the order of their instructions, and so do their blocks.
+    let mut block = 0;
     for (number, region) in function.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,
@@ -28,20 +30,23 @@ pub fn rows(function: &Function, record_at: &[u64], copy_at: &[u64], ptwrites: V
             implied_const: region.implied_const,
         });
         for plan in &region.records {
-            let clone_ip = *record_at.get(rows.records.len()).ok_or(EmitError::Record)?;
+            let clone_ip = resolved.offset(*record_at.get(rows.records.len()).ok_or(EmitError::Record)?).into();
             let ip = function.insn(plan.at).ip;
             rows.records.push(Record { region: number as u32, slots: u32::from(!plan.second), clone_ip, ip });
         }
         for plan in &region.sites {
             let insn = function.insn(plan.insn);
+            while function.blocks.get(block).is_some_and(|b| b.insns.end <= plan.insn.0) {
+                block += 1;
+            }
             let mut site = Site {
                 function: 0,
                 region: number as u32,
                 location: NONE,
-                in_loop: function.block_of(plan.insn).and_then(|b| function.loops.of_block.get(b.0 as usize)).map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
+                in_loop: function.loops.of_block.get(block).map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
                 size: plan.size,
                 ip: insn.ip,
-                clone_ip: copy_at[plan.insn.0 as usize],
+                clone_ip: resolved.offset(copy_at[plan.insn.0 as usize]).into(),
                 disp: plan.disp,
                 stride: plan.stride,
                 class: plan.class,

@@ -148,10 +148,11 @@ impl Sink {
 
     /// Chooses branch sizes and ends the function.
     pub fn finish(self) -> Finished {
+        let is_aligned = self.buffer.is_aligned();
         let resolved = self.buffer.resolve();
         let stream = stream(&self.events, &resolved);
         let fixups = self.fixups.iter().map(|f| Fixup { at: resolved.offset(f.at), end: resolved.offset(f.end), kind: f.kind });
-        Finished { fixups: fixups.collect(), stream, states: self.states, is_aligned: self.buffer.is_aligned(), resolved }
+        Finished { fixups: fixups.collect(), stream, states: self.states, is_aligned, resolved }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
+use crate::disasm::Places;
 use crate::regs::{RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -36,6 +37,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         id: FunctionId(0),
         range: START..at,
         uses: uses(&insns),
+        places: Places::of(insns.iter().map(|i| i.ip)),
         insns,
         blocks: list,
         tables: Vec::new(),
@@ -87,7 +89,7 @@ const OWN_BASE: &[u8] = &[0x48, 0x8b, 0x44, 0xc8, 0x04, 0xc3];
 #[test]
 fn a_dead_register_holds_the_cursor() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         ["mov %gs:0,%r8d", "mov %rdi,(%r8)", "movl $0,0xC(%r8)", "lea 0x10(%r8),%r8d", "mov %r8d,%gs:0", "mov (%rdi),%rax", "mov 8(%rdi),%rcx", "ret"]
@@ -98,7 +100,7 @@ fn a_dead_register_holds_the_cursor() {
 fn the_destination_of_the_load_is_spared() {
     // rax is dead before the load, but a fault handler may look at it.
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[..2], ["mov %rax,%gs:8", "mov %gs:0,%eax"]);
     assert_eq!(lines[4..8], ["lea 0x10(%rax),%eax", "mov %eax,%gs:0", "mov %gs:8,%rax", "mov (%rdi),%rax"]);
@@ -108,7 +110,7 @@ fn the_destination_of_the_load_is_spared() {
 fn records_of_a_region_share_cursor_and_commit() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[2]));
     let records = vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)];
-    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: records.into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -135,7 +137,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
     let code = [0x48, 0x8b, 0x07, 0x48, 0x89, 0xc2, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[2]));
     f.insns[2].dead = set(&[9]);
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(2, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(2, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[0], "mov %gs:0,%edx");
     assert_eq!(lines[3..8], ["mov (%rdi),%rax", "mov %rax,%rdx", "mov %gs:0,%r9d", "mov %rdi,0x10(%r9)", "movl $0,0x1C(%r9)"]);
@@ -144,7 +146,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
 #[test]
 fn pt_records_need_no_borrowing() {
     let (mut f, bytes) = function(&[TWO_LOADS], RegSet::EMPTY);
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)].into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_PT),
         ["ptwrite %rdi", "mov (%rdi),%rax", "lea 8(%rdi),%rcx", "ptwrite %rcx", "mov 8(%rdi),%rcx", "ret"]
@@ -154,7 +156,7 @@ fn pt_records_need_no_borrowing() {
 #[test]
 fn a_load_over_its_own_base_reads_through_the_recorded_address() {
     let (mut f, bytes) = function(&[OWN_BASE], RegSet::EMPTY);
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)].into(), ..RegionPlan::default() }];
     assert_eq!(emitted(&f, &bytes, FLAVOUR_PT), ["lea 4(%rax,%rcx,8),%rax", "ptwrite %rax", "mov (%rax),%rax", "ret"]);
     for (code, expected) in [
         // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7; rorx r9,[r9+8],3
@@ -165,7 +167,7 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         (&[0xc4, 0x43, 0xfb, 0xf0, 0x49, 0x08, 0x03, 0xc3], "rorx $3,(%r9),%r9"),
     ] {
         let (mut f, bytes) = function(&[code], RegSet::EMPTY);
-        f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+        f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)].into(), ..RegionPlan::default() }];
         assert_eq!(emitted(&f, &bytes, FLAVOUR_PT)[2], expected);
     }
 }
@@ -175,7 +177,7 @@ fn thread_local_addresses_get_the_segment_base() {
     // mov rax, fs:[rdx+rcx*4+8]; ret
     let code = [0x64, 0x48, 0x8b, 0x44, 0x8a, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Address)].into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_PT)[..4],
         ["mov %fs:0,%r8", "lea 8(%r8,%rdx),%r8", "lea (%r8,%rcx,4),%r8", "ptwrite %r8"]
@@ -191,7 +193,7 @@ fn a_gather_leaves_base_index_and_mask() {
     let mut records = vec![record(0, Payload::Address)];
     records.extend((0..4).map(|n| half(2, n)));
     records.push(record(0, Payload::Mask(3)));
-    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: records.into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -228,7 +230,7 @@ fn two_records_share_a_slot() {
     let (mut f, bytes) = function(&[&code], set(&[8]));
     let second = |r, of| RecordPlan { of: InsnId(of), second: true, ..record(0, Payload::Reg(Gpr(r))) };
     let records = vec![record(0, Payload::Reg(Gpr(7))), second(6, 0), record(0, Payload::Reg(Gpr(7))), second(2, 1)];
-    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: records.into(), ..RegionPlan::default() }];
     assert_eq!(
         emitted(&f, &bytes, FLAVOUR_SOFT),
         [
@@ -258,7 +260,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
     // repne scasb; ret
     let (mut f, bytes) = function(&[&[0xf2, 0xae, 0xc3]], set(&[8]));
     let records = vec![record(0, Payload::Reg(Gpr(7))), RecordPlan { after: true, ..record(0, Payload::Reg(Gpr(1))) }];
-    f.regions = vec![RegionPlan { records, ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: records.into(), ..RegionPlan::default() }];
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(lines[3..6], ["repne scas (%rdi),%al", "mov %rcx,0x10(%r8)", "movl $0,0x1C(%r8)"]);
 }
@@ -266,7 +268,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
 #[test]
 fn code_addresses_that_are_fixed_save_a_byte() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let (long, short) = (emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap(), emit(&f, &bytes, FLAVOUR_SOFT, true, false).unwrap());
     assert_eq!(long.code.len() - short.code.len(), 2);
     let offsets: Vec<FixupKind> = short.fixups.iter().map(|f| f.kind).collect();
@@ -328,7 +330,7 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
 #[test]
 fn the_map_has_a_state_for_every_boundary() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], record_count: 1, ..Default::default() };
     let map = crate::annotate::address_map(&[Box::new(e.clone())], &placed);
@@ -369,7 +371,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
     f.blocks[1].succs = vec![BlockId(0), BlockId(2)].into();
     (f.blocks[0].preds, f.blocks[1].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
     (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
-    let region = |at| RegionPlan { records: vec![record(at, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    let region = |at| RegionPlan { records: vec![record(at, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() };
     f.regions = vec![region(0), region(2)];
     let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: true }, scratch: None, late: false };
     // As if block 3 could not have code before it: the branch there is turned around.
@@ -416,7 +418,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
     // 0: mov rax,[rdi]; jne 2 | 1: mov rcx,[rdi+8] | 2: mov rdx,[rdi+16]; ret
     let blocks: [&[u8]; 3] = [&[0x48, 0x8b, 0x07, 0x75, 0x04], &[0x48, 0x8b, 0x4f, 0x08], &[0x48, 0x8b, 0x57, 0x10, 0xc3]];
     let (mut f, bytes) = function(&blocks, set(&[8]));
-    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() };
     f.regions = vec![region(0), region(2), region(3)];
     f.blocks[1].preds.push(BlockId(0));
     f.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
@@ -449,7 +451,7 @@ fn no_register_keeps_the_cursor_over_a_call() {
     // mov rax,[rdi]; call; mov rcx,[rdi+8]; ret
     let code = [0x48, 0x8b, 0x07, 0xe8, 0, 0x10, 0, 0, 0x48, 0x8b, 0x4f, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() };
+    let region = |i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() };
     f.regions = vec![region(0), region(2)];
     assert_eq!(cursor_loads(&f, &bytes), 2);
 }
@@ -460,7 +462,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     // 0: jmp 3 | 1: mov rax,[rdi]; jne 1 | 2: ret | 3: jmp 1
     let blocks: [&[u8]; 4] = [&[0xeb, 0x06], &[0x48, 0x8b, 0x07, 0x75, 0xfb], &[0xc3], &[0xeb, 0xf8]];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.regions = vec![RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }];
+    f.regions = vec![RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let stay = Stay { cursor: Kept { reg: Gpr(2), spilled: false }, scratch: None, late: false };
     f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
@@ -479,7 +481,8 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
 pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
-    f.insns = crate::disasm::decode(&bytes, START, &[]).unwrap().insns;
+    let body = crate::disasm::decode(&bytes, START, &[]).unwrap();
+    (f.insns, f.places) = (body.insns, body.places);
     f.uses = uses(&f.insns);
     let block = |i: u32, succs: &[u32]| Block { insns: i..i + 1, succs: succs.iter().copied().map(BlockId).collect(), preds: Default::default(), external_entry: false };
     f.blocks = vec![block(0, &[1, 2]), block(1, &[3]), block(2, &[3]), block(3, &[])];
@@ -491,8 +494,8 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     use mgz_annotations_schema::abi::STATE_PASSED;
     let (mut f, bytes) = around_a_lock();
     f.regions = vec![
-        RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))], ..RegionPlan::default() },
-        RegionPlan { records: vec![record(2, Payload::Reg(Gpr(7)))], ..RegionPlan::default() },
+        RegionPlan { records: vec![record(1, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() },
+        RegionPlan { records: vec![record(2, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() },
     ];
     let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
     let lines = ["je 0x0000000000000010", "ptwrite %rdi", "lock addl $0x11111111,(%rdi)", "jmp 0x000000000000001B", "ptwrite %rdi", "addl $0x11111111,(%rdi)", "ret"];
@@ -509,7 +512,7 @@ pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
     let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
     f.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
-    f.regions = (0..40).map(|i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))], ..RegionPlan::default() }).collect();
+    f.regions = (0..40).map(|i| RegionPlan { records: vec![record(i, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }).collect();
     (f, bytes)
 }
 

@@ -71,7 +71,8 @@ impl Emitter<'_> {
         }
         let mut found = None;
         for p in to.preds.iter().map(|p| p.0 as usize) {
-            let last = self.pieces.partition_point(|&s| s < self.function.blocks[p].insns.end) - 1;
+            // Without stays, pieces are the blocks.
+            let last = if self.stays.starts().is_empty() { p } else { self.pieces.partition_point(|&s| s < self.function.blocks[p].insns.end) - 1 };
             if !counts(last) {
                 continue;
             }

@@ -3,8 +3,9 @@
 use crate::disasm::direct_target;
 use crate::elf::read::{Elf, R_IRELATIVE};
 use crate::functions::Input;
+use crate::hash::FastSet;
 use iced_x86::{FlowControl, Instruction};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 const R_64: u32 = 1;
@@ -104,8 +105,13 @@ impl Imports {
         }
     }
 
+    /// Through what functions with such names are called.
+    pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
+        self.slots.iter().chain(&self.stubs).filter(|(_, name)| fits(name)).map(|(at, _)| *at).collect()
+    }
+
     /// Through what functions are called that do not return.
-    pub fn no_return(&self) -> std::collections::HashSet<u64> {
+    pub fn no_return(&self) -> FastSet<u64> {
         self.slots.iter().chain(&self.stubs).filter(|(_, name)| does_not_return(name)).map(|(at, _)| *at).collect()
     }
 

@@ -102,22 +102,27 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     if let Some(&(at, _)) = imports.strange.iter().find(|s| is_installer(&s.1) || s.1 == "syscall") {
         return Some(Finding { at, why: "an entry of the linkage table that is not understood" });
     }
-    if let Some(finding) = unseen(input, program, &imports) {
-        return Some(finding);
-    }
-    let search = Search { input, program, imports: &imports, wrapped, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
-    let reaches = |map: &HashMap<u64, String>| map.iter().filter(|e| sought(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
-    let mut targets: BTreeSet<u64> = reaches(&imports.slots).into_iter().chain(reaches(&imports.stubs)).collect();
+    let mut targets = imports.reach(sought);
+    let first_places = match unseen(input, program, &imports, &targets) {
+        Ok(places) => places,
+        Err(finding) => return Some(finding),
+    };
+    let kinds = Kinds { input, imports: &imports, wrapped };
+    let search = Search { input, program, imports: &imports, kinds, is_static: elf.is_static_executable(), asked: RefCell::default(), returned: RefCell::default() };
+    let mut first_places = Some(first_places);
     let mut own = Own::default();
     // Functions that hand their arguments on to an installer are installers; each round may find more.
     loop {
-        let places = places(input, &targets);
+        let places = first_places.take().unwrap_or_else(|| places(input, &targets));
         let functions: BTreeSet<usize> = places.iter().filter_map(|&p| program.function_at(p)).map(|f| f.0 as usize).collect();
         if let Some(&at) = places.iter().find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p)) {
             return Some(Finding { at, why: "code that is in no known function" });
         }
         let mut seen = Seen::default();
+        // Most only have bytes that look like a system call, and nothing in them installs anything.
+        let concerned = |f: &usize| graph(input, program, *f).is_none_or(|graph| graph.insns.iter().any(|i| kinds.of(&i.inst, &own) != Kind::None));
+        let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
         for f in functions {
             if let Err(finding) = search.sites(f, &own, &mut seen) {
                 let range = &program.functions[f].range;
@@ -143,24 +148,37 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all: they reach it through registers, or the loader is asked for it.
-fn unseen(input: &Input, program: &Program, imports: &Imports) -> Option<Finding> {
-    let known = |map: &HashMap<u64, String>| map.iter().filter(|e| is_installer(e.1)).map(|e| *e.0).collect::<Vec<u64>>();
-    let (slots, stubs) = (known(&imports.slots), known(&imports.stubs));
-    if !slots.is_empty() && places(input, &slots.into_iter().chain(stubs).collect()).into_iter().all(|p| is_system_call(input, p)) {
-        return Some(Finding { at: 0, why: "sigaction is called by code that is not seen" });
+/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
+/// through the code once is enough for all of them.
+fn unseen(input: &Input, program: &Program, imports: &Imports, targets: &BTreeSet<u64>) -> Result<Vec<u64>, Finding> {
+    let installers = imports.reach(is_installer);
+    let asks = imports.reach(|name| name == "dlsym" || name == "dlvsym");
+    let mark = b"\0sigaction\0";
+    let in_segment = |s: &SegmentBytes| memchr::memmem::find_iter(s.bytes, mark).map(|at| s.vaddr + at as u64 + 1).collect::<Vec<u64>>();
+    let names: BTreeSet<u64> = if asks.is_empty() { BTreeSet::new() } else { input.segments.iter().flat_map(in_segment).collect() };
+    let all = places(input, &[targets, &installers, &asks, &names].into_iter().flatten().copied().collect());
+    let of = |targets: &BTreeSet<u64>| all.iter().copied().filter(|&p| is_system_call(input, p) || refers(input, p, targets)).collect::<Vec<u64>>();
+    let has_slot = imports.slots.values().any(|name| is_installer(name));
+    if has_slot && of(&installers).into_iter().all(|p| is_system_call(input, p)) {
+        return Err(Finding { at: 0, why: "sigaction is called by code that is not seen" });
     }
-    let asks = |map: &HashMap<u64, String>| map.iter().filter(|e| e.1 == "dlsym" || e.1 == "dlvsym").map(|e| *e.0).collect::<Vec<u64>>();
-    let asks: BTreeSet<u64> = asks(&imports.slots).into_iter().chain(asks(&imports.stubs)).collect();
-    if asks.is_empty() {
-        return None;
-    }
-    let name = regex::bytes::Regex::new(r"(?-u)\x00sigaction\x00").ok()?;
-    let names: BTreeSet<u64> = input.segments.iter().flat_map(|s| name.find_iter(s.bytes).map(|m| s.vaddr + m.start() as u64 + 1)).collect();
     // Names in tables are not asked for; who asks for a name has it at hand.
-    let functions = |targets: &BTreeSet<u64>| places(input, targets).into_iter().filter(|&p| !is_system_call(input, p)).filter_map(|p| program.function_at(p)).collect::<BTreeSet<_>>();
-    let asking = functions(&asks).intersection(&functions(&names)).next().copied()?;
-    Some(Finding { at: program.function(asking).range.start, why: "the loader may be asked for sigaction" })
+    let functions = |targets: &BTreeSet<u64>| of(targets).into_iter().filter(|&p| !is_system_call(input, p)).filter_map(|p| program.function_at(p)).collect::<BTreeSet<_>>();
+    if let Some(&asking) = functions(&asks).intersection(&functions(&names)).next() {
+        return Err(Finding { at: program.function(asking).range.start, why: "the loader may be asked for sigaction" });
+    }
+    Ok(of(targets))
+}
+
+/// Whether the four bytes at a place may refer to one of the targets.
+fn refers(input: &Input, at: u64, targets: &BTreeSet<u64>) -> bool {
+    let Some(value) = input.bytes_at(at).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b)) else { return false };
+    targets.contains(&relative(at, value)) || !input.pie && targets.contains(&u64::from(value))
+}
+
+/// Where a distance leads that ends four bytes behind a place.
+fn relative(at: u64, distance: u32) -> u64 {
+    at.wrapping_add(4).wrapping_add(distance as i32 as u64)
 }
 
 /// Functions of the file through which others install handlers, by address.
@@ -260,24 +278,19 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost a look at one bit.
-struct Sought<'a> {
-    /// By the low bits of the addresses.
-    bits: [u64; 64],
-    addresses: &'a BTreeSet<u64>,
-}
+/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost one look.
+struct Sought([bool; 4096]);
 
-impl<'a> Sought<'a> {
-    fn new(addresses: &'a BTreeSet<u64>) -> Self {
-        let mut bits = [0; 64];
-        for address in addresses {
-            bits[(address >> 6 & 63) as usize] |= 1 << (address & 63);
-        }
-        Sought { bits, addresses }
+impl Sought {
+    fn new(addresses: &BTreeSet<u64>) -> Sought {
+        let mut by_low_bits = [false; 4096];
+        addresses.iter().for_each(|address| by_low_bits[(address & 4095) as usize] = true);
+        Sought(by_low_bits)
     }
 
-    fn has(&self, address: u64) -> bool {
-        self.bits[(address >> 6 & 63) as usize] >> (address & 63) & 1 == 1 && self.addresses.contains(&address)
+    /// Whether an address with these low bits may be in it.
+    fn may_have(&self, low: u32) -> bool {
+        self.0[(low & 4095) as usize]
     }
 }
 
@@ -298,8 +311,8 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
                 move |(i, window)| {
                     let at = range.start + (from + i) as u64;
                     let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-                    let relative = at.wrapping_add(4).wrapping_add(value as i32 as u64);
-                    (sought.has(relative) || !input.pie && sought.has(u64::from(value)) || window[..2] == [0x0f, 0x05]).then_some(at)
+                    let may_be = sought.may_have(relative(at, value) as u32) || !input.pie && sought.may_have(value) || window[..2] == [0x0f, 0x05];
+                    (may_be && (is_system_call(input, at) || refers(input, at, targets))).then_some(at)
                 }
             })
         });
@@ -317,16 +330,52 @@ fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     certain.extend(entries.pads.iter().map(|p| p.1));
     let body = decode(bytes, info.range.start, &certain).ok()?;
     let mut factory = InstructionInfoFactory::new();
-    let graph = recover(input, body.insns, &info.range, &entries, &info.words, &mut factory).graph;
+    let graph = recover(input, body, &info.range, &entries, &info.words, &mut factory).graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
+}
+
+/// What instructions have to do with installing handlers.
+#[derive(Clone, Copy)]
+struct Kinds<'a> {
+    input: &'a Input<'a>,
+    imports: &'a Imports,
+    /// Calls of `sigaction` are left out of account.
+    wrapped: bool,
+}
+
+impl Kinds<'_> {
+    fn of(&self, inst: &Instruction, own: &Own) -> Kind {
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return Kind::SystemCall;
+        }
+        let installs = |name: &str| is_installer(name) && !self.wrapped;
+        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
+        match self.imports.callee(inst) {
+            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
+            Some("syscall") => return Kind::CallOfSyscall(0),
+            _ => {}
+        }
+        let callee = self.imports.own_callee(inst);
+        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
+            return Kind::Installer(signal, action);
+        }
+        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
+            return Kind::CallOfSyscall(number);
+        }
+        let ours = |at: u64| own.installers.contains_key(self.imports.own.get(&at).unwrap_or(&at));
+        let named = |at: u64| ours(at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
+        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
+        let absolute = !self.input.pie && inst.memory_base() == iced_x86::Register::None && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) && named(inst.memory_displacement64());
+        let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
+        if memory || absolute || immediate { Kind::Taken } else { Kind::None }
+    }
 }
 
 struct Search<'a> {
     input: &'a Input<'a>,
     program: &'a Program,
     imports: &'a Imports,
-    /// Calls of `sigaction` are left out of account.
-    wrapped: bool,
+    kinds: Kinds<'a>,
     /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
     is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
@@ -345,7 +394,7 @@ impl<'a> Search<'a> {
         let start = self.program.functions[function].range.start;
         let harmful = |at, why| Err(Finding { at, why });
         let Some(graph) = self.graph(function) else { return harmful(start, NOT_UNDERSTOOD) };
-        let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kind(&i.inst, own)).collect();
+        let kinds: Vec<Kind> = graph.insns.iter().map(|i| self.kinds.of(&i.inst, own)).collect();
         if kinds.iter().all(|k| *k == Kind::None) {
             return Ok(());
         }
@@ -438,32 +487,6 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
-    }
-
-    fn kind(&self, inst: &Instruction, own: &Own) -> Kind {
-        if inst.mnemonic() == Mnemonic::Syscall {
-            return Kind::SystemCall;
-        }
-        let installs = |name: &str| is_installer(name) && !self.wrapped;
-        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
-        match self.imports.callee(inst) {
-            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
-            Some("syscall") => return Kind::CallOfSyscall(0),
-            _ => {}
-        }
-        let callee = self.imports.own_callee(inst);
-        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
-            return Kind::Installer(signal, action);
-        }
-        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
-            return Kind::CallOfSyscall(number);
-        }
-        let ours = |at: u64| own.installers.contains_key(self.imports.own.get(&at).unwrap_or(&at));
-        let named = |at: u64| ours(at) || [&self.imports.stubs, &self.imports.slots].iter().any(|m| m.get(&at).is_some_and(|n| installs(n)));
-        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
-        let absolute = !self.input.pie && inst.memory_base() == iced_x86::Register::None && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) && named(inst.memory_displacement64());
-        let immediate = !self.input.pie && !jumps && (0..inst.op_count()).any(|o| !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory) && inst.try_immediate(o).is_ok_and(named));
-        if memory || absolute || immediate { Kind::Taken } else { Kind::None }
     }
 
     /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in

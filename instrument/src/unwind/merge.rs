@@ -31,6 +31,8 @@ pub struct Part {
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
     pub instructions: Vec<u8>,
+    /// What they do, see [`cfi::effect`]: merging is on one core.
+    pub effect: Option<cfi::Effect>,
     /// Between the part before and this one is nothing but padding.
     pub adjoins: bool,
 }
@@ -48,7 +50,7 @@ struct Open {
 
 impl Open {
     fn new(entry: Part) -> Open {
-        let effect = cfi::effect(&entry.instructions).filter(|e| e.balanced && entry.lsda.is_none());
+        let effect = entry.effect.filter(|e| e.balanced && entry.lsda.is_none());
         let placed = entry.code.start + effect.map_or(0, |e| e.reach);
         let dirty = (!entry.instructions.is_empty()).then_some(0);
         Open { entry, placed, dirty, closed: effect.is_none() }
@@ -115,7 +117,7 @@ mod tests {
     const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
 
     fn part(code: Range<u64>, instructions: &[u8]) -> Part {
-        Part { cie: 0, code, lsda: None, instructions: instructions.to_vec(), adjoins: true }
+        Part { cie: 0, code, lsda: None, instructions: instructions.to_vec(), effect: cfi::effect(instructions), adjoins: true }
     }
 
     fn cie() -> Cie<'static> {

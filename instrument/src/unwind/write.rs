@@ -17,6 +17,8 @@ pub struct EhFrame<'a> {
     addr: u64,
     bytes: Vec<u8>,
     cies: HashMap<Cie<'a>, u64>,
+    /// The last one that was asked for, and its address: most entries have the one before's.
+    last: Option<(Cie<'a>, u64)>,
     /// `(code start, address of the entry)`.
     entries: Vec<(u64, u64)>,
 }
@@ -24,7 +26,7 @@ pub struct EhFrame<'a> {
 impl<'a> EhFrame<'a> {
     /// A section to be placed at `addr`.
     pub fn new(addr: u64) -> EhFrame<'a> {
-        EhFrame { addr, bytes: Vec::new(), cies: HashMap::new(), entries: Vec::new() }
+        EhFrame { addr, bytes: Vec::new(), cies: HashMap::new(), last: None, entries: Vec::new() }
     }
 
     fn here(&self) -> u64 {
@@ -77,7 +79,11 @@ impl<'a> EhFrame<'a> {
 
     /// Writes an entry for `code`.
     pub fn fde(&mut self, cie: &Cie<'a>, code: Range<u64>, lsda: Option<u64>, instructions: &[u8]) -> Result<(), TooFar> {
-        let cie_at = self.cie(cie)?;
+        let cie_at = match &self.last {
+            Some((last, at)) if last == cie => *at,
+            _ => self.cie(cie)?,
+        };
+        self.last = Some((cie.clone(), cie_at));
         let (at, start) = (self.here(), self.bytes.len());
         self.bytes.extend_from_slice(&[0; 4]);
         let back = u32::try_from(self.here() - cie_at).map_err(|_| TooFar)?;
