@@ -250,7 +250,6 @@ fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::signals::unlock();
     crate::modules::unlock();
-    crate::notifications::unlock();
     // The list ends with its first 0: pages behind it were never touched, and shall not be now.
     for entry in RESERVATIONS.iter().take_while(|e| e.load(Ordering::Relaxed) != 0) {
         entry.store(0, Ordering::Relaxed);
