@@ -78,6 +78,8 @@ fn send(private: &mut Private, sp: usize) {
 /// The thread leaves a handler, if it is in one, by a jump: with the mask of before if that `restores` one, else with the handler's.
 fn leave(restores: bool) {
     let Some(private) = thread::current().filter(|_| !thread::borrows_memory()).map(|r| r.private()) else { return };
+    // A handler that came right before or behind a call that waits leaves that as well.
+    private.waiting = None;
     let here = core::ptr::from_ref(&restores) as usize;
     if private.shield.covers(private, here) {
         let before = private.shield.before;
@@ -97,9 +99,12 @@ extern "C" fn before_jump(buffer: *const u64) {
 /// believes it blocked: a context may be left by ways that nobody sees, and a fault would end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::context::Context) {
     leave(true);
-    if thread::current().is_some() {
-        // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies where that has it.
-        unsafe { (*context).mask &= !(SEGV_BIT | crate::trigger::bit()) };
+    let kept = SEGV_BIT | crate::trigger::bit();
+    // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies where that has it. (It may be read only: few have such a mask.)
+    unsafe {
+        if thread::current().is_some() && (*context).mask & kept != 0 {
+            (*context).mask &= !kept;
+        }
     }
 }
 
