@@ -9,7 +9,7 @@
 
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, ROW_SKIPPED, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
     StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
 };
 use crate::static_image::flatten;
@@ -319,6 +319,15 @@ impl Arena {
     pub fn modules_claimed(&self) -> usize {
         // SAFETY: the word lies in the mapping, and only this atomic is referred to.
         unsafe { &(*self.header()).module_count }.load(Ordering::Acquire) as usize
+    }
+
+    /// Gives up waiting for a row. Returns it if it has been completed just now.
+    pub fn skip_module(&self, index: usize) -> Option<Row> {
+        let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
+        // SAFETY: the row lies in the mapping, and only this atomic is referred to.
+        let ready = unsafe { &(*self.header()).modules[place].ready };
+        let _ = ready.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now as usize != turn).then_some(turn as u32 | ROW_SKIPPED));
+        self.module(index)
     }
 
     /// So many rows of the module table have been read: others may take their places.

@@ -324,10 +324,13 @@ pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 
+/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
+pub const ROW_SKIPPED: u32 = 1 << 31;
+
 /// A module that a process loaded.
 #[repr(C)]
 pub struct ModuleRow {
-    /// Once the row is complete, how many have stood here, itself included.
+    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`] if the recorder has given up waiting for it.
     pub ready: AtomicU32,
     /// `MODULE_*`.
     pub result: u32,
