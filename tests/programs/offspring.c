@@ -320,12 +320,27 @@ static int programs(void) {
     return work(3) % 8;
 }
 
+/* A child that does nothing before it has a child with its memory. */
+static int grandchildren(void) {
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        pid_t grandchild = vfork();
+        if (!grandchild)
+            _exit(3);
+        unsigned sum = work(20);
+        _exit(waitpid(grandchild, &status, 0) == grandchild && status == 3 << 8 ? sum % 8 + 20 : 1);
+    }
+    printf("%d\n", waitpid(child, &status, 0) == child ? status : -1);
+    return work(3) % 8;
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
 } cases[] = {
     {"beside", beside}, {"instead", instead}, {"refused", refused}, {"timers", timers}, {"messages", messages}, {"transfers", transfers}, {"transfers-again", transfers_again}, {"no-filters", no_filters}, {"busy-forks", busy_forks},
-    {"pipes", pipes}, {"little-data", little_data}, {"little-space", little_space}, {"strict", strict}, {"other-user", other_user}, {"programs", programs},
+    {"pipes", pipes}, {"little-data", little_data}, {"little-space", little_space}, {"strict", strict}, {"other-user", other_user}, {"programs", programs}, {"grandchildren", grandchildren},
 };
 
 int main(int argc, char **argv) {

@@ -310,6 +310,10 @@ fn in_child() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() {
     naked_asm!(
+        // A ring that is taken over is this process's: the child cannot do it for itself.
+        "sub rsp, 8",
+        "call {notice}",
+        "add rsp, 8",
         "pop rdi", // the return address: the child would overwrite it
         "mov eax, 58",
         "syscall",
@@ -329,7 +333,7 @@ pub unsafe extern "C" fn vfork() {
         "add rsp, 8",
         "movsxd rax, eax",
         "ret",
-        child = sym vfork_child, failed = sym vfork_failed)
+        notice = sym notice_fork, child = sym vfork_child, failed = sym vfork_failed)
 }
 
 /// # Safety
@@ -338,6 +342,10 @@ pub unsafe extern "C" fn vfork() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __vfork() {
     naked_asm!("jmp {vfork}", vfork = sym vfork)
+}
+
+extern "C" fn notice_fork() {
+    thread::notice_fork();
 }
 
 extern "C" fn vfork_failed(errno: isize) -> i32 {
