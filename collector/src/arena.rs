@@ -614,6 +614,22 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_nobody_completes_are_skipped() {
+        let arena = Arena::new(Settings::full()).unwrap();
+        // SAFETY: the rows lie in the mapping, and only atomics are referred to.
+        let ready = |place: usize| unsafe { &(*arena.header()).modules[place].ready };
+        // The second one to stand at place 3 never comes; what is completed just now is taken.
+        ready(3).store(1, Ordering::Release);
+        assert!(arena.module(3).is_some() && arena.module(MAX_MODULES + 3).is_none());
+        assert!(arena.skip_module(MAX_MODULES + 3).is_none());
+        // Its process, if it is only slow, finds that the row is not what it was.
+        assert!(ready(3).compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_err());
+        assert!(arena.module(MAX_MODULES + 3).is_none());
+        ready(3).store(3, Ordering::Release);
+        assert!(arena.module(2 * MAX_MODULES + 3).is_some() && arena.skip_module(2 * MAX_MODULES + 3).is_some());
+    }
+
+    #[test]
     fn what_was_written_since_a_chunk_was_copied_is_found() {
         let arena = Arena::new(Settings::full()).unwrap();
         let slot = arena.slot(0);
