@@ -9,7 +9,7 @@
 
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, ROW_SKIPPED, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
     StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
 };
 use crate::static_image::flatten;
@@ -321,6 +321,15 @@ impl Arena {
         unsafe { &(*self.header()).module_count }.load(Ordering::Acquire) as usize
     }
 
+    /// Gives up waiting for a row. Returns it if it has been completed just now.
+    pub fn skip_module(&self, index: usize) -> Option<Row> {
+        let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
+        // SAFETY: the row lies in the mapping, and only this atomic is referred to.
+        let ready = unsafe { &(*self.header()).modules[place].ready };
+        let _ = ready.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now as usize != turn).then_some(turn as u32 | ROW_SKIPPED));
+        self.module(index)
+    }
+
     /// So many rows of the module table have been read: others may take their places.
     pub fn modules_read(&self, count: usize) {
         // SAFETY: the word lies in the mapping, and only this atomic is referred to.
@@ -602,6 +611,22 @@ mod tests {
         assert_eq!(ring(ring_bytes * 2, ring_bytes / SLOT + 1), None);
         assert_eq!(ring(16, 2), None);
         assert_eq!(ring(ring_bytes * 2 + 16, 3), Some(3));
+    }
+
+    #[test]
+    fn rows_that_nobody_completes_are_skipped() {
+        let arena = Arena::new(Settings::full()).unwrap();
+        // SAFETY: the rows lie in the mapping, and only atomics are referred to.
+        let ready = |place: usize| unsafe { &(*arena.header()).modules[place].ready };
+        // The second one to stand at place 3 never comes; what is completed just now is taken.
+        ready(3).store(1, Ordering::Release);
+        assert!(arena.module(3).is_some() && arena.module(MAX_MODULES + 3).is_none());
+        assert!(arena.skip_module(MAX_MODULES + 3).is_none());
+        // Its process, if it is only slow, finds that the row is not what it was.
+        assert!(ready(3).compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_err());
+        assert!(arena.module(MAX_MODULES + 3).is_none());
+        ready(3).store(3, Ordering::Release);
+        assert!(arena.module(2 * MAX_MODULES + 3).is_some() && arena.skip_module(2 * MAX_MODULES + 3).is_some());
     }
 
     #[test]

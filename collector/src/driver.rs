@@ -452,7 +452,7 @@ impl Session<'_> {
                 self.until = None;
                 self.arena.stop();
             }
-            self.report(on_event);
+            self.report(false, on_event);
         }
     }
 
@@ -468,7 +468,7 @@ impl Session<'_> {
             ProgramStatus::Signaled(_) => cause::KILLED,
             ProgramStatus::RunsOn => {
                 self.drainer.abandon(&mut self.segment);
-                return self.report(on_event);
+                return self.report(true, on_event);
             }
         };
         let known = KnownProcess { pid, ended: Some(cause) };
@@ -487,16 +487,19 @@ impl Session<'_> {
             std::thread::sleep(pause);
             pause = (pause * 2).min(TICK);
         }
-        self.report(on_event);
+        self.report(true, on_event);
     }
 
-    /// The next row of the module table. One whose process was killed while it wrote is left out.
-    fn next_row(&mut self) -> Option<crate::arena::Row> {
+    /// The next row of the module table. One whose process was killed while it wrote is left out: at once if all are `over`.
+    fn next_row(&mut self, over: bool) -> Option<crate::arena::Row> {
         const LONGEST: Duration = Duration::from_secs(2);
         while self.rows < self.arena.modules_claimed() {
-            let row = self.arena.module(self.rows);
-            if row.is_none() && self.unfinished.get_or_insert_with(Instant::now).elapsed() < LONGEST {
-                return None;
+            let mut row = self.arena.module(self.rows);
+            if row.is_none() {
+                if !over && self.unfinished.get_or_insert_with(Instant::now).elapsed() < LONGEST {
+                    return None;
+                }
+                row = self.arena.skip_module(self.rows);
             }
             self.rows += 1;
             self.unfinished = None;
@@ -507,9 +510,9 @@ impl Session<'_> {
         None
     }
 
-    /// Tells of new modules and of the progress.
-    fn report(&mut self, on_event: &mut dyn FnMut(&Event)) {
-        while let Some(row) = self.next_row() {
+    /// Tells of new modules and of the progress; `over`: for the last time.
+    fn report(&mut self, over: bool, on_event: &mut dyn FnMut(&Event)) {
+        while let Some(row) = self.next_row(over) {
             let module = ModuleSeen::from(row);
             self.modules.push(module.clone());
             on_event(&Event::Module(module));

@@ -158,6 +158,45 @@ static int transfers(void) {
     return work(3) % 8;
 }
 
+static volatile int passed;
+
+static void pass(union sigval value) {
+    passed = value.sival_int;
+}
+
+/* One block for all, of which only the argument is set anew. */
+static int transfers_again(void) {
+    static char bytes[512];
+    struct aiocb block = {.aio_fildes = open("/proc/self/exe", O_RDONLY), .aio_buf = bytes, .aio_nbytes = sizeof bytes, .aio_lio_opcode = LIO_READ}, *list[] = {&block};
+    block.aio_sigevent.sigev_notify = SIGEV_THREAD;
+    block.aio_sigevent.sigev_notify_function = pass;
+    for (int i = 1; i <= 10; i++) {
+        block.aio_sigevent.sigev_value.sival_int = i;
+        /* Who waits passes no event. */
+        if (i % 2 ? aio_read(&block) : lio_listio(LIO_WAIT, list, 1, (struct sigevent *)8))
+            return 1;
+        while (passed != i)
+            work(1);
+        printf("%d\n", passed);
+    }
+    return work(3) % 8;
+}
+
+/* What is no filter is refused as without mgz. */
+static int no_filters(void) {
+    struct {
+        unsigned short length;
+        void *filter;
+    } program = {0, NULL};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    printf("%d %d\n", prctl(PR_SET_SECCOMP, 2, &program), errno);
+    program.length = 3;
+    program.filter = (void *)8;
+    printf("%d %d\n", prctl(PR_SET_SECCOMP, 2, &program), errno);
+    printf("%ld %d\n", syscall(SYS_seccomp, 1, 0, (void *)-1), errno);
+    return work(3) % 8;
+}
+
 static void *raises(void *unused) {
     while (!stop)
         raise(SIGUSR1);
@@ -281,12 +320,27 @@ static int programs(void) {
     return work(3) % 8;
 }
 
+/* A child that does nothing before it has a child with its memory. */
+static int grandchildren(void) {
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        pid_t grandchild = vfork();
+        if (!grandchild)
+            _exit(3);
+        unsigned sum = work(20);
+        _exit(waitpid(grandchild, &status, 0) == grandchild && status == 3 << 8 ? sum % 8 + 20 : 1);
+    }
+    printf("%d\n", waitpid(child, &status, 0) == child ? status : -1);
+    return work(3) % 8;
+}
+
 static const struct {
     const char *name;
     int (*run)(void);
 } cases[] = {
-    {"beside", beside}, {"instead", instead}, {"refused", refused}, {"timers", timers}, {"messages", messages}, {"transfers", transfers}, {"busy-forks", busy_forks},
-    {"pipes", pipes}, {"little-data", little_data}, {"little-space", little_space}, {"strict", strict}, {"other-user", other_user}, {"programs", programs},
+    {"beside", beside}, {"instead", instead}, {"refused", refused}, {"timers", timers}, {"messages", messages}, {"transfers", transfers}, {"transfers-again", transfers_again}, {"no-filters", no_filters}, {"busy-forks", busy_forks},
+    {"pipes", pipes}, {"little-data", little_data}, {"little-space", little_space}, {"strict", strict}, {"other-user", other_user}, {"programs", programs}, {"grandchildren", grandchildren},
 };
 
 int main(int argc, char **argv) {

@@ -60,12 +60,13 @@ fn processes_that_share_memory() {
 
 #[test]
 fn threads_that_the_c_library_makes() {
-    same("offspring", &["-lrt"], &["timers", "messages", "transfers"], |_, _, _| {});
+    same("offspring", &["-lrt"], &["timers", "messages", "transfers", "transfers-again"], |_, _, _| {});
 }
 
 #[test]
 fn children() {
-    same("offspring", &["-lrt"], &["busy-forks", "pipes", "programs"], |case, _, said| {
+    same("offspring", &["-lrt"], &["busy-forks", "pipes", "programs", "grandchildren"], |case, _, said| {
+        assert!(!said.contains("foreign"), "{case}: {said}");
         assert!(case != "programs" || !said.contains("untold"), "{said}");
     });
 }
@@ -82,6 +83,42 @@ fn what_the_recorder_may_not_follow_is_counted() {
         let may = case == "strict" || unsafe { libc::geteuid() } == 0;
         assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
     });
+}
+
+#[test]
+fn what_is_no_filter() {
+    same("offspring", &["-lrt"], &["no-filters"], |_, _, said| assert!(!said.contains("forbidden"), "{said}"));
+}
+
+/// The functions behind the wrappers are looked up before the program runs: not by a thread for which another waits that loads a library, nor between `dlopen` and `dlerror`.
+#[test]
+fn the_loader_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let compile = |name: &str, options: &[&str], text: &str| {
+        let source = dir.path().join(format!("{name}.c"));
+        std::fs::write(&source, text).unwrap();
+        tools::succeed(Command::new("gcc").args(["-O1", "-w"]).args(options).arg("-o").arg(dir.path().join(name)).arg(source), LIMIT).unwrap();
+        dir.path().join(name)
+    };
+    let library = compile(
+        "waits.so",
+        &["-shared", "-fPIC", "-pthread"],
+        "#include <pthread.h>\n#include <sys/prctl.h>\n#include <unistd.h>\nstatic void *closes(void *unused) { close(-1); prctl(0); return unused; }\n\
+        __attribute__((constructor)) static void begin(void) { pthread_t t; pthread_create(&t, 0, closes, 0); pthread_join(t, 0); }\n",
+    );
+    let program = compile(
+        "loads",
+        &[],
+        "#include <dlfcn.h>\n#include <stdio.h>\n#include <unistd.h>\nstatic volatile unsigned t[64];\n\
+        int main(int argc, char **argv) { unsigned s = 0; for (int i = 0; i < 64; i++) s += t[i]; printf(\"%u %d\\n\", s, dlopen(argv[1], RTLD_NOW) != 0);\n\
+        dlopen(\"/nowhere\", RTLD_NOW); close(-1); syscall(39); char *said = dlerror(); printf(\"%s\\n\", said ? said : \"nothing\"); return 0; }\n",
+    );
+    let expected = tools::run(Command::new(&program).arg(&library), LIMIT).unwrap();
+    for options in MODES {
+        let app = session::instrument(&program, "soft", &["--for", if options[1] == "burst" { "burst" } else { "ring" }]).unwrap();
+        let got = tools::run(&mut record_command(options, &dir.path().join(options[1]), &app.path, &[library.to_str().unwrap()]), LIMIT).unwrap();
+        same_result(options[1], &expected, &got).unwrap();
+    }
 }
 
 /// Daemons close all descriptors; the event that begins windows is among them.

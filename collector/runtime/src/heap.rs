@@ -104,11 +104,7 @@ fn readable(at: usize) -> usize {
     if at + STACK <= next {
         return STACK;
     }
-    const NO_SUCH_HOW: usize = 99;
-    const EFAULT: isize = 14;
-    // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or EINVAL.
-    let answer = unsafe { sys::call(sys::nr::RT_SIGPROCMASK, NO_SUCH_HOW, next, 0, 8, 0, 0) };
-    if answer == -EFAULT { next - at } else { STACK }
+    if sys::is_readable(next, 8) { STACK } else { next - at }
 }
 
 /// Writes an event; gives its position. `None` if there was no room for seconds or nothing is logged.

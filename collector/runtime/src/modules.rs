@@ -282,20 +282,27 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
 
 fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES], sidecar: &[u8; PATH_BYTES]) {
     let Some(header) = process::header() else { return };
-    let Some(index) = claim_row(header) else { return process::count(count::MODULES_UNTOLD, 1) };
-    let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
-    let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
-    // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
-    unsafe {
-        (*row).result = result;
-        (*row).pid = sys::getpid();
-        (*row).id_first = note.id_first;
-        (*row).id_count = note.id_count;
-        (*row).bias = info.addr;
-        (*row).sidecar_id = note.sidecar_id;
-        (*row).path = *path;
-        (*row).sidecar = *sidecar;
-        (*row).ready.store(turn, Ordering::Release);
+    // Again if the recorder has taken this process for dead, because it was stopped over the row.
+    loop {
+        let Some(index) = claim_row(header) else { return process::count(count::MODULES_UNTOLD, 1) };
+        let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
+        let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
+        // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
+        let told = unsafe {
+            let before = (*row).ready.load(Ordering::Acquire);
+            (*row).result = result;
+            (*row).pid = sys::getpid();
+            (*row).id_first = note.id_first;
+            (*row).id_count = note.id_count;
+            (*row).bias = info.addr;
+            (*row).sidecar_id = note.sidecar_id;
+            (*row).path = *path;
+            (*row).sidecar = *sidecar;
+            before & !ROW_SKIPPED < turn && (*row).ready.compare_exchange(before, turn, Ordering::Release, Ordering::Relaxed).is_ok()
+        };
+        if told {
+            break;
+        }
     }
     header.doorbell.fetch_add(1, Ordering::Release);
     sys::futex_wake(header.doorbell.as_ptr());

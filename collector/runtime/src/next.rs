@@ -1,7 +1,11 @@
-//! The C library's own versions of the functions that the runtime wraps, found when they are first needed.
+//! The C library's own versions of the functions that the runtime wraps, found at the start of the program.
+//!
+//! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself wait for the caller; it takes away what `dlerror` would say; and wrappers are
+//! called where little is allowed, as in handlers.
 
-use crate::shared::{MAX_FUNCTIONS, name_hash};
+use crate::shared::{BEHIND_WRAPPERS, MAX_FUNCTIONS, name_hash};
 use core::arch::{asm, global_asm};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 // Weak, so that the loader starts the program even where they do not exist.
@@ -64,7 +68,7 @@ fn told(name: &[u8]) -> usize {
 }
 
 /// The definition of `name` (zero-terminated) that comes after this library, or 0.
-pub fn find(cache: &AtomicUsize, name: &core::ffi::CStr) -> usize {
+pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
     const RTLD_NEXT: usize = usize::MAX;
     let known = cache.load(Ordering::Relaxed);
     if known != 0 {
@@ -85,11 +89,42 @@ pub fn find(cache: &AtomicUsize, name: &core::ffi::CStr) -> usize {
     found
 }
 
+/// The next definitions of [`BEHIND_WRAPPERS`].
+static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] = [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
+
+/// The place of a function in [`BEHIND_WRAPPERS`].
+pub const fn place(name: &CStr) -> usize {
+    let mut at = 0;
+    loop {
+        let (known, name) = (BEHIND_WRAPPERS[at].to_bytes(), name.to_bytes());
+        let mut same = 0;
+        while same < name.len() && same < known.len() && known[same] == name[same] {
+            same += 1;
+        }
+        if same == name.len() && same == known.len() {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+/// The next definition of the function at a place, or 0.
+pub fn behind(place: usize) -> usize {
+    find(&FOUND[place], BEHIND_WRAPPERS[place])
+}
+
+/// Looks them all up. To be called once, before any code of the program runs.
+pub fn find_all() {
+    for place in 0..FOUND.len() {
+        behind(place);
+    }
+}
+
 /// The next definition of a function, as a function pointer of the given type, or `None`.
 macro_rules! next {
     ($name:literal, $ty:ty) => {{
-        static CACHE: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
-        let address = $crate::next::find(&CACHE, $name);
+        const PLACE: usize = $crate::next::place($name);
+        let address = $crate::next::behind(PLACE);
         // SAFETY: the symbol's documented type.
         (address != 0).then(|| unsafe { core::mem::transmute::<usize, $ty>(address) })
     }};

@@ -1,61 +1,60 @@
 //! Functions of the program that the C library calls in threads of its own (`SIGEV_THREAD`): when a timer expires, a message or data has come, a name is known. Nobody tells of
-//! these threads, which have the `%gs` base of whoever made them; so the functions are entered through a trampoline that gives them a ring.
+//! these threads, which have the `%gs` base of whoever made them; so the functions are entered through stubs that give them a ring.
+//!
+//! A stub stands for a function, whatever that is called with: a program may change the argument of an event that it uses again, and who makes a timer for each of many
+//! things has few functions. Stubs are never given back, since a notification may come when its timer is gone.
 
 use crate::next::{fail, next};
 use crate::process;
-use crate::shared::PAGE;
-use crate::sys::{self, map};
-use crate::thread;
-use crate::threads::{Call, come_into_being};
+use crate::threads::come_into_being;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
 const ENOSYS: isize = 38;
 
-/// What a notification calls. It may come as often as it likes, and one more when its timer is gone: places are never given back, but notifications that are
-/// alike share one if they were made one shortly after the other.
-struct Notifications {
-    /// The page in which places are taken, and the next one in it.
-    page: AtomicUsize,
-    next: AtomicUsize,
+/// Functions that can have a stub.
+const STUBS: usize = 1024;
+/// Length of a stub: one call.
+const STUB: usize = 5;
+
+/// The function of each stub; those that have none yet come last.
+static FUNCTIONS: [AtomicUsize; STUBS] = [const { AtomicUsize::new(0) }; STUBS];
+
+#[unsafe(naked)]
+unsafe extern "C" fn stubs() {
+    naked_asm!(".rept {stubs}", "call {notify}", ".endr", stubs = const STUBS, notify = sym notify)
 }
 
-static NOTIFICATIONS: Notifications = Notifications { page: AtomicUsize::new(0), next: AtomicUsize::new(0) };
-static NOTIFICATIONS_LOCK: AtomicU32 = AtomicU32::new(0);
-
-/// In a new child: no other thread holds the lock.
-pub fn unlock() {
-    NOTIFICATIONS_LOCK.store(0, Ordering::Relaxed);
+/// Which stub it was, the return address of its call says.
+#[unsafe(naked)]
+unsafe extern "C" fn notify() {
+    naked_asm!("pop rax", "push rdi", "mov rdi, rax", "call {begin}", "pop rdi", "jmp rax", begin = sym begin_notification)
 }
 
-/// A place for a notification. `None` if there is no memory for one.
-fn place_of_notification(function: usize, argument: usize) -> Option<*const Call> {
-    const IN_PAGE: usize = PAGE / size_of::<Call>();
-    thread::exclusively(&NOTIFICATIONS_LOCK, || {
-        let Notifications { page, next } = &NOTIFICATIONS;
-        let (mut at, mut n) = (page.load(Ordering::Relaxed) as *mut Call, next.load(Ordering::Relaxed));
-        // SAFETY: places below `n` of the page are complete.
-        if let Some(known) = (0..n).map(|i| unsafe { at.add(i) }).find(|&call| unsafe { (*call).function == function && (*call).argument == argument }) {
-            return Some(known.cast_const());
-        }
-        if at.is_null() || n == IN_PAGE {
-            // SAFETY: a new mapping.
-            at = unsafe { sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) }.ok()? as *mut Call;
-            n = 0;
-            page.store(at as usize, Ordering::Relaxed);
-        }
-        // SAFETY: the page has room for it.
-        unsafe { at.add(n).write(Call { function, argument }) };
-        next.store(n + 1, Ordering::Relaxed);
-        // SAFETY: as above.
-        Some(unsafe { at.add(n) })
-    })
+/// Gives the thread a ring. Returns what it is to run.
+extern "C" fn begin_notification(behind: usize) -> usize {
+    come_into_being(false, false);
+    FUNCTIONS[(behind - stubs as *const () as usize) / STUB - 1].load(Ordering::Acquire)
 }
 
-/// A copy of a `struct sigevent` (64 bytes: value, signal and kind, function, attributes) whose function is entered through a trampoline that gives its thread a
-/// ring. `Ok(None)` if the event starts no thread, an error if there is no memory.
+/// The stub of a function. `None` if all are in use.
+fn stub_of(function: usize) -> Option<usize> {
+    let first = stubs as *const () as usize;
+    // An event that was changed before stays.
+    if function == 0 || function.wrapping_sub(first) < STUBS * STUB {
+        return Some(function);
+    }
+    let place = FUNCTIONS.iter().position(|f| match f.load(Ordering::Acquire) {
+        0 => f.compare_exchange(0, function, Ordering::AcqRel, Ordering::Acquire).map_or_else(|other| other == function, |_| true),
+        known => known == function,
+    });
+    place.map(|place| first + STUB * place)
+}
+
+/// A copy of a `struct sigevent` (64 bytes: value, signal and kind, function, attributes) whose function is entered through a stub. `Ok(None)` if the event
+/// starts no thread, an error if there is no stub.
 ///
 /// # Safety
 /// `event` must be null or valid.
@@ -64,8 +63,7 @@ unsafe fn by_thread(event: *const [usize; 8]) -> Result<Option<[usize; 8]>, ()> 
     // SAFETY: the caller's contract.
     let Some(event) = unsafe { event.as_ref() }.filter(|e| (e[1] >> 32) as u32 == SIGEV_THREAD && process::header().is_some()) else { return Ok(None) };
     let mut changed = *event;
-    changed[0] = place_of_notification(event[2], event[0]).ok_or(())? as usize;
-    changed[2] = notify as *const () as usize;
+    changed[2] = stub_of(event[2]).ok_or(())?;
     Ok(Some(changed))
 }
 
@@ -95,20 +93,7 @@ pub unsafe extern "C" fn mq_notify(queue: i32, event: *const [usize; 8]) -> i32 
     }
 }
 
-/// As `begin`, for a start that is used again.
-extern "C" fn begin_notification(place: *const Call) -> Call {
-    // SAFETY: made by `place_of_notification`, never released.
-    let call = unsafe { Call { function: (*place).function, argument: (*place).argument } };
-    come_into_being(false, false);
-    call
-}
-
-#[unsafe(naked)]
-unsafe extern "C" fn notify() {
-    naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin_notification)
-}
-
-/// Changes the event of a `struct aiocb` in place: it is looked at when the data have come. An event that was changed before stays.
+/// Changes the event of a `struct aiocb` in place: it is looked at when the data have come.
 ///
 /// # Safety
 /// Null or valid.
@@ -121,10 +106,8 @@ unsafe fn change_block(block: usize) -> Result<(), ()> {
     let event = (block + EVENT) as *mut [usize; 8];
     // SAFETY: the caller's contract.
     unsafe {
-        if (*event)[2] != notify as *const () as usize
-            && let Some(changed) = by_thread(event)?
-        {
-            event.write(changed);
+        if let Some(changed) = by_thread(event)? {
+            (*event)[2] = changed[2];
         }
     }
     Ok(())
@@ -166,6 +149,8 @@ macro_rules! lists {
             let Some(real) = next!($c, unsafe extern "C" fn(i32, *const usize, i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
             // SAFETY: the caller's arguments.
             unsafe {
+                // Who waits need pass no event.
+                let event = if mode == NO_WAIT { event } else { core::ptr::null() };
                 let each: Option<unsafe fn(usize) -> Result<(), ()>> = $each;
                 let done = each.is_none_or(|each| (0..n.max(0) as usize).all(|i| each(*list.add(i)).is_ok()));
                 match by_thread(event) {
@@ -178,6 +163,8 @@ macro_rules! lists {
 }
 
 const EAI_MEMORY: i32 = -10;
+/// `LIO_NOWAIT`, `GAI_NOWAIT`.
+const NO_WAIT: i32 = 1;
 lists! {
     lio_listio, c"lio_listio", Some(change_block), fail(EAGAIN);
     lio_listio64, c"lio_listio64", Some(change_block), fail(EAGAIN);

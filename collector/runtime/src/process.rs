@@ -142,17 +142,17 @@ pub fn is_recorded() -> bool {
     header().is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && sys::process_exists(h.recorder))
 }
 
-/// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen.
+/// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen. (Opened they are as by that
+/// program, with the effective user's rights.)
 pub fn can_reach_recorder() -> bool {
-    const ACCESS: usize = 21;
-    const R_OK: usize = 4;
-    const W_OK: usize = 2;
-    // SAFETY: zero-terminated paths.
-    unsafe {
-        let (entry, own) = (&*(&raw const SHARED_ENTRY), &*(&raw const OWN_PATH));
-        sys::call(ACCESS, entry[ENV_NAME.len() + 1..].as_ptr() as usize, R_OK | W_OK, 0, 0, 0, 0) == 0
-            && sys::call(ACCESS, own.as_ptr() as usize, R_OK, 0, 0, 0, 0) == 0
-    }
+    // SAFETY: as in `own_path`; zero-terminated.
+    let own = unsafe { &*(&raw const OWN_PATH) };
+    [open_shared(), sys::open(own.as_ptr(), false)].into_iter().fold(true, |all, fd| {
+        if fd >= 0 {
+            sys::close(fd);
+        }
+        all && fd >= 0
+    })
 }
 
 fn map_header() -> bool {

@@ -4,7 +4,7 @@
 use crate::filter::{self, Instruction};
 use crate::next::{fail, next};
 use crate::shared::count;
-use crate::sys::nr;
+use crate::sys::{self, nr};
 use crate::{process, thread, window};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,8 @@ pub fn may_set_up() -> bool {
     !NO_RINGS.load(Ordering::Relaxed)
 }
 
+/// Longest filter.
+const MOST: u16 = 4096;
 const STRICT: usize = 0;
 const FILTER: usize = 1;
 
@@ -32,8 +34,17 @@ fn foresee(operation: usize, program: *const Program) -> (bool, bool) {
     if operation == STRICT || program.is_null() {
         return (operation != STRICT, operation != STRICT);
     }
-    // SAFETY: the program's filter, which the kernel is about to read.
-    let instructions = unsafe { core::slice::from_raw_parts((*program).filter, (*program).length.into()) };
+    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
+    if !sys::is_readable(program as usize, size_of::<Program>()) {
+        return (true, true);
+    }
+    // SAFETY: just asked.
+    let Program { length, filter } = unsafe { program.read() };
+    if !(1..=MOST).contains(&length) || !sys::is_readable(filter as usize, usize::from(length) * size_of::<Instruction>()) {
+        return (true, true);
+    }
+    // SAFETY: as above; the kernel is about to read it as well.
+    let instructions = unsafe { core::slice::from_raw_parts(filter, length.into()) };
     let allows = |number, arguments| filter::allows(instructions, &filter::call(number, arguments));
     let header = process::header();
     let doorbell = header.map_or(0, |h| h.doorbell.as_ptr() as usize);
@@ -41,6 +52,7 @@ fn foresee(operation: usize, program: *const Program) -> (bool, bool) {
     let recording = allows(nr::FUTEX, [doorbell, 1, i32::MAX as usize])
         && allows(nr::FUTEX, [doorbell, 0, 0])
         && allows(nr::GETTID, [0; 3])
+        && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
@@ -58,13 +70,16 @@ struct Program {
 /// Installs a filter by `install`, which returns −1 if it fails.
 fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
     let ring = thread::current();
-    let (recording, rings) = if ring.is_some() { foresee(operation, program) } else { (true, true) };
-    if let Some(ring) = ring.filter(|r| !recording && r.address == crate::sys::gs()) {
+    let (recording, rings) = if ring.is_some() && !is_sealed() { foresee(operation, program) } else { (true, true) };
+    if let Some(ring) = ring.filter(|r| !recording && r.address == sys::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
+    // Before it holds, perhaps for all threads at once. (Children inherit both.)
+    let new = !recording && !NO_RECORDING.swap(true, Ordering::Relaxed);
     let result = install();
-    // (Children inherit both.)
-    if result != -1 && !recording && !NO_RECORDING.swap(true, Ordering::Relaxed) {
+    if new && result == -1 {
+        NO_RECORDING.store(false, Ordering::Relaxed);
+    } else if new {
         process::count(count::FORBIDDEN, 1);
     }
     if result != -1 && !rings {

@@ -16,6 +16,7 @@
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// First word of the file.
@@ -252,6 +253,14 @@ pub struct Attachment {
 /// Functions that [`Attachment::functions`] can name.
 pub const MAX_FUNCTIONS: usize = 64;
 
+/// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
+pub const BEHIND_WRAPPERS: [&CStr; 43] = [
+    c"_Fork", c"__longjmp_chk", c"__xpg_sigpause", c"_longjmp", c"aio_fsync", c"aio_fsync64", c"aio_read", c"aio_read64", c"aio_write", c"aio_write64", c"clone", c"close", c"close_range", c"closefrom",
+    c"daemon", c"epoll_pwait", c"epoll_pwait2", c"execve", c"execvpe", c"fexecve", c"fork", c"forkpty", c"getaddrinfo_a", c"lio_listio", c"lio_listio64", c"longjmp", c"mq_notify",
+    c"posix_spawn", c"posix_spawnp", c"ppoll", c"prctl", c"pselect", c"pthread_cancel", c"pthread_create", c"pthread_detach", c"pthread_setcanceltype", c"setcontext", c"siglongjmp",
+    c"sigsuspend", c"swapcontext", c"syscall", c"thrd_create", c"timer_create",
+];
+
 /// A module of a process that runs already.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -315,10 +324,13 @@ pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 
+/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
+pub const ROW_SKIPPED: u32 = 1 << 31;
+
 /// A module that a process loaded.
 #[repr(C)]
 pub struct ModuleRow {
-    /// Once the row is complete, how many have stood here, itself included.
+    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`] if the recorder has given up waiting for it.
     pub ready: AtomicU32,
     /// `MODULE_*`.
     pub result: u32,

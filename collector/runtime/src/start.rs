@@ -23,6 +23,7 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
     let known = crate::next::environ() as *mut *mut u8;
     let envp = if known.is_null() { envp } else { known };
+    crate::next::find_all();
     // SAFETY: first thing in the process, single-threaded.
     let Some(vectors) = (unsafe { begin(envp) }) else { return };
     hook_loader(vectors.phdr, vectors.phnum);

@@ -108,6 +108,18 @@ pub fn open_quietly(path: *const u8) -> isize {
     unsafe { call(nr::OPEN, path as usize, FLAGS, 0, 0, 0, 0) }
 }
 
+/// Whether memory can be read, all of it.
+pub fn is_readable(at: usize, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    const NO_SUCH_HOW: usize = 99;
+    const EFAULT: isize = 14;
+    let Some(end) = at.checked_add(bytes) else { return false };
+    let first = at & !7;
+    let mut places = core::iter::once(first).chain((first / PAGE * PAGE + PAGE..end).step_by(PAGE));
+    // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or EINVAL.
+    places.all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
+}
+
 /// Closes a descriptor of the runtime.
 pub fn close(fd: isize) {
     // SAFETY: no memory is involved.

@@ -202,6 +202,15 @@ pub fn notice_fork() {
     }
 }
 
+/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps until then must not come to lie there.
+pub fn hold_place() {
+    let gs = sys::gs();
+    match (ring_at(gs), process::header()) {
+        (Some(ring), Some(header)) if gs == ring.address && process::is_forked() => memory::hold(header, ring),
+        _ => notice_fork(),
+    }
+}
+
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
 /// parent's, which is not mapped here. Returns whether that was so.
 pub fn adopt_after_fork(ring: Ring) -> bool {
@@ -250,7 +259,6 @@ fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::signals::unlock();
     crate::modules::unlock();
-    crate::notifications::unlock();
     // The list ends with its first 0: pages behind it were never touched, and shall not be now.
     for entry in RESERVATIONS.iter().take_while(|e| e.load(Ordering::Relaxed) != 0) {
         entry.store(0, Ordering::Relaxed);

@@ -292,11 +292,12 @@ fn in_child() {
     if process::header().is_none() {
         return;
     }
-    // At once: what the child maps must not come to lie where its parent's ring was.
+    if crate::trigger::signal() == 0 {
+        // A ring costs a millisecond, and many children only start a program.
+        return thread::hold_place();
+    }
     thread::notice_fork();
-    if crate::trigger::signal() != 0
-        && let Some(ring) = thread::current()
-    {
+    if let Some(ring) = thread::current() {
         crate::trigger::renew(ring);
     }
 }
@@ -309,6 +310,10 @@ fn in_child() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() {
     naked_asm!(
+        // A ring that is taken over is this process's: the child cannot do it for itself.
+        "sub rsp, 8",
+        "call {notice}",
+        "add rsp, 8",
         "pop rdi", // the return address: the child would overwrite it
         "mov eax, 58",
         "syscall",
@@ -328,7 +333,7 @@ pub unsafe extern "C" fn vfork() {
         "add rsp, 8",
         "movsxd rax, eax",
         "ret",
-        child = sym vfork_child, failed = sym vfork_failed)
+        notice = sym notice_fork, child = sym vfork_child, failed = sym vfork_failed)
 }
 
 /// # Safety
@@ -337,6 +342,10 @@ pub unsafe extern "C" fn vfork() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __vfork() {
     naked_asm!("jmp {vfork}", vfork = sym vfork)
+}
+
+extern "C" fn notice_fork() {
+    thread::notice_fork();
 }
 
 extern "C" fn vfork_failed(errno: isize) -> i32 {

@@ -14,7 +14,7 @@ use crate::arena::Arena;
 use crate::modules::Instrumented;
 use crate::note::instrumented_note;
 use crate::runtime_image::{RUNTIME, RuntimeImage};
-use crate::shared::{Attachment, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash};
+use crate::shared::{Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash};
 use crate::static_image::{Flat, flatten};
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use object::{Object, ObjectSymbol};
@@ -31,13 +31,10 @@ use threads::{Borrowed, Held};
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Functions of the C library that the runtime calls.
-const CALLED: [&str; 45] = [
-    "clone", "epoll_pwait", "epoll_pwait2", "execve", "execvpe", "fexecve", "fork", "posix_spawn", "posix_spawnp", "ppoll", "pselect", "pthread_cancel", "pthread_create",
-    "pthread_detach", "pthread_setcanceltype", "sigsuspend", "thrd_create", "timer_create", "__errno_location", "dl_iterate_phdr", "environ",
-    "mq_notify", "_Fork", "daemon", "forkpty", "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "setcontext", "swapcontext", "prctl", "syscall", "aio_read", "aio_read64", "aio_write", "aio_write64", "aio_fsync", "aio_fsync64", "lio_listio",
-    "lio_listio64", "getaddrinfo_a", "close", "close_range", "closefrom",
-];
+/// What the runtime needs of the C library beside [`BEHIND_WRAPPERS`].
+const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
+const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
+
 /// Attempts to find all threads outside of places where they cannot be taken in.
 const ATTEMPTS: usize = 100;
 /// Between them.
@@ -144,7 +141,8 @@ pub fn attach(candidate: Candidate, arena: &Arena, runtime: &RuntimeImage, signa
     let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
     for _ in 0..ATTEMPTS {
         let modules = modules_of(&process)?;
-        let functions = process::definitions(&process, &modules, &CALLED);
+        let wanted: Vec<&str> = BEHIND_WRAPPERS.iter().filter_map(|n| n.to_str().ok()).chain(CALLED).collect();
+        let functions = process::definitions(&process, &modules, &wanted);
         let held = Held::all(pid)?;
         let cpu = process.cpu_ticks().unwrap_or(0);
         match take_in(&process, &held, &modules, &functions, arena, runtime, &flat, signal) {

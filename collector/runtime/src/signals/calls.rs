@@ -210,6 +210,7 @@ impl Waiting {
         let mask = unsafe { set.as_ref() }.copied();
         let ring = mask.and_then(|_| thread::current()).filter(|_| !thread::borrows_memory());
         if let Some(ring) = ring {
+            shield::expect_jumps();
             ring.private().waiting = mask;
         }
         let mut space = [0; 16];

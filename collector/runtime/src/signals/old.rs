@@ -3,7 +3,7 @@
 use super::actions::change;
 use super::calls::{change_mask, sigsuspend};
 use super::*;
-use crate::next::fail;
+use crate::next::{fail, next};
 use crate::sys::KernelAction;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -95,9 +95,12 @@ pub extern "C" fn siggetmask() -> i32 {
     sigblock(0)
 }
 
-/// The C function as BSD has it: waits with a mask.
+/// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of X/Open.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigpause(signals: u32) -> i32 {
+    if next!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {
+        return __xpg_sigpause(signals as i32);
+    }
     let set = [u64::from(signals), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: a whole sigset_t.
     unsafe { sigsuspend(set.as_ptr()) }

@@ -8,6 +8,15 @@ use crate::next::next;
 use crate::sys;
 use crate::thread::{self, Private};
 use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this process has ever had something that a jump may leave: most programs jump more often than they wait or block SIGSEGV in a handler.
+static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
+
+/// From now on jumps are looked at.
+pub(super) fn expect_jumps() {
+    MAY_LEAVE.store(true, Ordering::Relaxed);
+}
 
 /// The innermost handler that blocks SIGSEGV. Zero is "none".
 #[repr(C)]
@@ -40,6 +49,7 @@ pub(super) fn is_blocked(private: &Private, sp: usize) -> bool {
 pub(super) fn raise(private: &mut Private, frame: usize, mask: u64) -> Shield {
     let outer = private.shield;
     if mask & SEGV_BIT != 0 {
+        expect_jumps();
         private.shield = Shield { frame, before: private.segv_blocked, ..outer };
     }
     outer
@@ -77,7 +87,12 @@ fn send(private: &mut Private, sp: usize) {
 
 /// The thread leaves a handler, if it is in one, by a jump: with the mask of before if that `restores` one, else with the handler's.
 fn leave(restores: bool) {
+    if !MAY_LEAVE.load(Ordering::Relaxed) {
+        return;
+    }
     let Some(private) = thread::current().filter(|_| !thread::borrows_memory()).map(|r| r.private()) else { return };
+    // A handler that came right before or behind a call that waits leaves that as well.
+    private.waiting = None;
     let here = core::ptr::from_ref(&restores) as usize;
     if private.shield.covers(private, here) {
         let before = private.shield.before;
@@ -97,9 +112,12 @@ extern "C" fn before_jump(buffer: *const u64) {
 /// believes it blocked: a context may be left by ways that nobody sees, and a fault would end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::context::Context) {
     leave(true);
-    if thread::current().is_some() {
-        // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies where that has it.
-        unsafe { (*context).mask &= !(SEGV_BIT | crate::trigger::bit()) };
+    let kept = SEGV_BIT | crate::trigger::bit();
+    // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies where that has it. (It may be read only: few have such a mask.)
+    unsafe {
+        if (*context).mask & kept != 0 && thread::current().is_some() {
+            (*context).mask &= !kept;
+        }
     }
 }
 

@@ -142,6 +142,20 @@ impl Range {
     }
 }
 
+/// Reserves the part of a reservation that children do not inherit.
+pub(super) fn hold(header: &Header, ring: Ring) {
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
+    let bytes = PAGE + area_bytes(header);
+    // SAFETY: a new mapping, never over another one. A kernel that does not know the flag has put it elsewhere.
+    unsafe {
+        if let Ok(start) = sys::mmap(ring.address, bytes, map::NONE, flags, -1, 0)
+            && start != ring.address
+        {
+            sys::munmap(start, bytes);
+        }
+    }
+}
+
 /// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for dead threads some fifty times a second.
 const ATTEMPTS: usize = 40;
 const PATIENCE: u64 = 10_000_000;
