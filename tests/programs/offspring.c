@@ -19,18 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "work.h"
+
 extern char **environ;
 enum { STACK = 1 << 17 };
-static volatile unsigned table[4096];
-
-__attribute__((noinline)) static unsigned work(int rounds) {
-    unsigned s = 0;
-    for (int k = 0; k < rounds; k++)
-        for (int i = 0; i < 4096; i++)
-            s += table[(i * 7 + k) & 4095] ^ s << 1;
-    return s;
-}
-
 static void nothing(int signal) {
     (void)signal;
 }
