@@ -83,10 +83,12 @@ impl Graph {
         entries.suspected.iter().for_each(|&at| lead(at, true));
         entries.pads.iter().for_each(|p| lead(p.1, true));
         jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, false));
-        insns.iter().filter_map(Insn::direct_target).filter(|t| range.contains(t)).for_each(|at| {
-            lead(at, false);
-        });
-        insns.iter().filter(|i| i.is_overlapped()).for_each(|i| lead(i.next(), false));
+        for insn in &insns {
+            insn.direct_target().filter(|t| range.contains(t)).into_iter().for_each(|at| lead(at, false));
+            if insn.is_overlapped() {
+                lead(insn.next(), false);
+            }
+        }
         let all = insns.len();
         let mut graph = Graph::default();
         graph.cut(insns, &leader, &external);

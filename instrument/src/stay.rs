@@ -17,7 +17,7 @@ mod trees;
 use crate::ir::{Block, BlockId, BlockIds, Gpr, Insn, JumpTable, RegSet};
 use crate::operands::{AccessList, Form};
 use crate::regs::RegUse;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Mnemonic};
 use mgz_annotations_schema::abi::{ProbeState, STATE_LATE};
 
 /// Spill place of a stay's cursor register.
@@ -165,18 +165,10 @@ impl View<'_> {
         self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip).ok()
     }
 
-    fn last(&self, block: usize) -> &Insn {
-        &self.insns[self.blocks[block].insns.end as usize - 1]
-    }
-
-    /// Whether a piece ends with a call.
-    fn calls(&self, piece: usize) -> bool {
-        is_call(&self.last(piece).inst)
-    }
 }
 
-fn is_call(inst: &Instruction) -> bool {
-    inst.mnemonic() == Mnemonic::Call
+fn is_call(insn: &Insn) -> bool {
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall) && insn.inst.mnemonic() == Mnemonic::Call
 }
 
 /// What may be in a stay or not: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too, belongs to a block's last
@@ -188,7 +180,7 @@ pub fn pieces(insns: &[Insn], blocks: &[Block]) -> Vec<Block> {
         first.push(BlockId(all.len() as u32));
         let mut start = block.insns.start;
         for i in block.insns.clone() {
-            if i + 1 == block.insns.end || is_call(&insns[i as usize].inst) {
+            if i + 1 == block.insns.end || is_call(&insns[i as usize]) {
                 all.push(Block { insns: start..i + 1, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: start == block.insns.start && block.external_entry });
                 start = i + 1;
             }
@@ -214,16 +206,15 @@ pub fn pieces(insns: &[Insn], blocks: &[Block]) -> Vec<Block> {
 
 /// Finds the stays of a function.
 pub fn find(view: &View) -> Stays {
-    let mut allowed: Vec<bool> = view.blocks.iter().map(|b| allowed(view, b)).collect();
-    let finder = Finder::new(view);
+    let (finder, mut allowed) = Finder::new(view);
     if !finder.records.contains(&true) {
         return Stays::default();
     }
-    let without_calls = |allowed: &[bool]| -> Vec<bool> { allowed.iter().enumerate().map(|(b, a)| *a && !view.calls(b)).collect() };
     // Each turn forbids at least one more piece.
     loop {
-        let mut stays = finder.choose(&without_calls(&allowed));
-        finder.trees(&without_calls(&allowed), &mut stays);
+        let without_calls: Vec<bool> = allowed.iter().zip(&finder.ends).map(|(a, end)| *a && !end.calls).collect();
+        let mut stays = finder.choose(&without_calls);
+        finder.trees(&without_calls, &mut stays);
         finder.areas(&allowed, &mut stays);
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
@@ -235,16 +226,42 @@ pub fn find(view: &View) -> Stays {
     }
 }
 
-/// Whether a piece may be part of a stay: nothing in it can run other probes or end the process, but for the call at its end, before which a stay
+/// Whether an instruction may be in a stay: it can neither run other probes nor end the process, but for the call at a piece's end, before which a stay
 /// ends.
-fn allowed(view: &View, block: &Block) -> bool {
-    view.insns[block.insns.start as usize..block.insns.end as usize].iter().all(|insn| {
-        let flow = matches!(
-            insn.flow,
-            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
-        );
-        (flow || is_call(&insn.inst)) && !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
-    })
+fn allowed(insn: &Insn) -> bool {
+    match insn.flow {
+        FlowControl::Next => !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => true,
+        _ => is_call(insn),
+    }
+}
+
+/// How a piece ends: what is asked again and again, of few bytes.
+#[derive(Clone, Copy)]
+struct End {
+    /// With a call.
+    calls: bool,
+    /// With a jump that can be led through code: conditional and unconditional ones can, all other branches cannot.
+    led: bool,
+    /// Control runs from it into the piece behind it.
+    falls: bool,
+    /// Its last instruction's.
+    flow: FlowControl,
+}
+
+impl End {
+    /// `next`: the address of the piece behind it.
+    fn of(last: &Insn, next: Option<u64>) -> End {
+        let stops =
+            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+        let is_branch = matches!(last.flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+        End {
+            calls: is_call(last),
+            led: is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near()),
+            falls: !stops && next == Some(last.next()),
+            flow: last.flow,
+        }
+    }
 }
 
 /// What a set of blocks does to registers.
@@ -266,6 +283,8 @@ struct Finder<'a> {
     registers: Vec<Registers>,
     /// Per block: something in it is recorded.
     records: Vec<bool>,
+    /// Per block.
+    ends: Vec<End>,
     /// Entered from where no code can be put.
     external: Vec<bool>,
     /// Callee-saved registers that the function pushes.
@@ -273,24 +292,30 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(view: &'a View<'a>) -> Finder<'a> {
+    /// Together with the blocks that may be part of a stay.
+    fn new(view: &'a View<'a>) -> (Finder<'a>, Vec<bool>) {
+        let n = view.blocks.len();
         let mut f = Finder {
             view,
-            registers: Vec::with_capacity(view.blocks.len()),
-            records: Vec::with_capacity(view.blocks.len()),
+            registers: Vec::with_capacity(n),
+            records: Vec::with_capacity(n),
+            ends: Vec::with_capacity(n),
             external: view.blocks.iter().map(|b| b.external_entry).collect(),
             saved: RegSet::EMPTY,
         };
+        let mut all_allowed = Vec::with_capacity(n);
         f.external.iter_mut().take(1).for_each(|first| *first = true);
-        for block in view.blocks {
+        for (b, block) in view.blocks.iter().enumerate() {
             let mut r = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
             let mut written = RegSet::EMPTY;
-            let mut records = false;
-            for i in block.insns.start as usize..block.insns.end as usize {
-                let (insn, u) = (&view.insns[i], &view.uses[i]);
+            let (mut records, mut may) = (false, true);
+            let insns = &view.insns[block.insns.start as usize..block.insns.end as usize];
+            for (i, insn) in (block.insns.start as usize..).zip(insns) {
+                let u = &view.uses[i];
+                may &= allowed(insn);
                 r.dead.0 &= insn.dead.0;
                 // What a call writes it writes outside.
-                let writes = if is_call(&insn.inst) { 0 } else { u.clobber.0 | u.kill.0 };
+                let writes = if is_call(insn) { 0 } else { u.clobber.0 | u.kill.0 };
                 written.0 |= writes;
                 r.used.0 |= u.read.0 | writes;
                 for access in view.accesses[i].iter().filter(|a| a.read || view.stores) {
@@ -300,15 +325,19 @@ impl<'a> Finder<'a> {
                     r.addresses |= two && free.iter().nth(1).is_none();
                     r.tight |= insn.dead.0 & !u.clobber.0 | insn.own.0 == 0;
                 }
-                if insn.inst.mnemonic() == Mnemonic::Push {
+                // (Most that read one of these are no pushes.)
+                if u.read.0 & CALLEE_SAVED.0 != 0 && insn.inst.mnemonic() == Mnemonic::Push {
                     f.saved.0 |= u.read.0 & CALLEE_SAVED.0;
                 }
             }
             r.dead.0 &= !written.0;
             f.registers.push(r);
             f.records.push(records);
+            let next = view.blocks.get(b + 1).map(|next| view.insns[next.insns.start as usize].ip);
+            f.ends.push(End::of(&insns[insns.len() - 1], next));
+            all_allowed.push(may);
         }
-        f
+        (f, all_allowed)
     }
 
     /// Loops without calls, the largest for which there is a register.
@@ -418,24 +447,15 @@ impl<'a> Finder<'a> {
         found
     }
 
-    /// Whether control runs from the end of block `b` into the block behind it.
-    fn falls(&self, b: usize) -> bool {
-        let Some(next) = self.view.blocks.get(b + 1) else { return false };
-        let last = self.view.last(b);
-        let stops =
-            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
-        !stops && last.next() == self.view.insns[next.insns.start as usize].ip
-    }
-
     fn is_indirect(&self, piece: usize) -> bool {
-        self.view.last(piece).flow == FlowControl::IndirectBranch
+        self.ends[piece].flow == FlowControl::IndirectBranch
     }
 
     /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
     fn ends(&self, piece: usize, stays: &Stays) -> bool {
         let code = |t: &BlockId| stays.needs_code(stays.of_block[piece], stays.of_block[t.0 as usize]);
         let jumps_out = || self.view.blocks[piece].succs.iter().any(code);
-        self.view.calls(piece) || self.is_indirect(piece) && jumps_out()
+        self.ends[piece].calls || self.is_indirect(piece) && jumps_out()
     }
 
     /// Decides what stands before the blocks' labels. Returns blocks that must be in no stay, because control enters or
@@ -447,7 +467,7 @@ impl<'a> Finder<'a> {
         }
         for t in 0..self.view.blocks.len() {
             let to = stays.of_block[t];
-            let falling = (t > 0 && self.falls(t - 1)).then(|| stays.out(t - 1));
+            let falling = (t > 0 && self.ends[t - 1].falls).then(|| stays.out(t - 1));
             if self.external[t] && to.is_some() {
                 if falling.is_some_and(|from| from.is_some()) {
                     wrong.push(t);
@@ -466,14 +486,15 @@ impl<'a> Finder<'a> {
             };
         }
         for (u, block) in self.view.blocks.iter().enumerate() {
-            let last = &self.view.last(u).inst;
-            // Conditional and unconditional jumps can be led through code; all other branches cannot.
-            let led = last.is_jcc_short_or_near() || last.is_jmp_short_or_near();
-            let next = (u + 1 < self.view.blocks.len() && self.falls(u)).then_some(u + 1);
+            let end = self.ends[u];
+            if end.led {
+                continue;
+            }
+            let next = end.falls.then_some(u + 1);
             for t in block.succs.iter().map(|t| t.0 as usize) {
                 // (A branch to the very next block is no different from another.)
-                let jumped = Some(t) != next || last.flow_control() != FlowControl::Next && !self.view.calls(u);
-                if led || !jumped || !stays.needs_code(stays.out(u), stays.of_block[t]) {
+                let jumped = Some(t) != next || end.flow != FlowControl::Next && !end.calls;
+                if !jumped || !stays.needs_code(stays.out(u), stays.of_block[t]) {
                     continue;
                 }
                 // Unwinders and copied tables lead to the code for who comes from outside.

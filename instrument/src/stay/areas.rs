@@ -42,7 +42,7 @@ impl Finder<'_> {
 
     /// Control that enters from outside finds code before the label, where nothing may fall into that from another stay.
     fn has_one_way_in(&self, piece: usize) -> bool {
-        !self.external[piece] || piece == 0 || !self.falls(piece - 1) || self.view.calls(piece - 1)
+        !self.external[piece] || piece == 0 || !self.ends[piece - 1].falls || self.ends[piece - 1].calls
     }
 
     /// The registers that serve most of these pieces, and best those that have none: a dead one, and two that are borrowed.
@@ -135,7 +135,7 @@ impl Finder<'_> {
 
     /// Whether a stay ends before the last instruction of a piece.
     fn parts(&self, piece: usize) -> bool {
-        self.view.calls(piece) || matches!(self.view.last(piece).flow, FlowControl::Return | FlowControl::IndirectBranch)
+        self.ends[piece].calls || matches!(self.ends[piece].flow, FlowControl::Return | FlowControl::IndirectBranch)
     }
 }
 

@@ -32,15 +32,14 @@ impl Finder<'_> {
 
     /// Whether code can be put on every way into a block.
     fn can_be_entered(&self, head: usize, stays: &Stays) -> bool {
-        let falling = head > 0 && self.falls(head - 1);
+        let falling = head > 0 && self.ends[head - 1].falls;
         if self.external[head] {
-            let from_table = self.view.blocks[head].preds.iter().any(|p| self.view.last(p.0 as usize).flow == FlowControl::IndirectBranch);
+            let from_table = self.view.blocks[head].preds.iter().any(|p| self.is_indirect(p.0 as usize));
             return !(from_table || falling && stays.of_block[head - 1].is_some());
         }
         self.view.blocks[head].preds.iter().all(|p| {
-            let last = &self.view.last(p.0 as usize).inst;
-            let led = last.is_jcc_short_or_near() || last.is_jmp_short_or_near();
-            led || falling && p.0 as usize + 1 == head && last.flow_control() == FlowControl::Next
+            let end = self.ends[p.0 as usize];
+            end.led || falling && p.0 as usize + 1 == head && end.flow == FlowControl::Next
         })
     }
 
