@@ -1,5 +1,6 @@
 //! Accesses per second of the stages, on synthetic streams: `cargo run --release --example bench_reuse -- [ACCESSES [STREAM [STAGE]]]`, of those whose names begin so.
-//! Each line is the best of five runs on one core, in CPU time, so that other load on the machine disturbs less.
+//! Each line is the best of five runs on one core, in CPU time, so that other load on the machine disturbs less. Memory that one run has used serves the next:
+//! what new memory costs is the machine's, and part of what whole analyses take.
 
 use mgz_analyzer::footprint::Footprints;
 use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};
@@ -57,6 +58,13 @@ fn best(accesses: usize, mut run: impl FnMut()) -> f64 {
 }
 
 fn main() {
+    // As mgz-analyze does: otherwise each run's memory would go back to the system.
+    // SAFETY: `mallopt` takes plain numbers, and no other thread runs yet.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
+    }
     let n: usize = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(10_000_000);
     let mut state = 1u64;
     let mut random = move || {
