@@ -372,6 +372,7 @@ impl ProbeState {
     };
 
     /// As it lies in the file.
+    #[inline]
     pub fn bytes(&self) -> [u8; 16] {
         let mut out = [0; 16];
         out[..4].copy_from_slice(&[self.slots_done, self.base_reg, self.base_ahead, self.flags]);
