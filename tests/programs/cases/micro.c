@@ -70,8 +70,9 @@ int main(int argc, char **argv) {
     long repeats = argc > 2 ? strtol(argv[2], NULL, 10) : REPEATS;
     uint64_t seed = 521288629, sum = 0;
     for (uint32_t i = 0; i < WORDS; i++) {
-        values[i] = next_random(&seed);
-        choice[i] = values[i] >> 63;
+        uint64_t value = next_random(&seed);
+        values[i] = value;
+        choice[i] = value >> 63;
     }
     /* Strided patterns have no use for an order, and shuffling is irregular. */
     int is_ordered = strstr(kind, "irr") != NULL;
