@@ -247,7 +247,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again
+    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again repairs
     // Threads and processes.
     threads parallel cancel breaks undone openmp forks
     // Start-up and storage.
