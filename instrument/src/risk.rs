@@ -170,4 +170,13 @@ mod tests {
         assert!(!covers(&[&add[..], &add, &load].concat()));
         assert!(!covers(&pushes));
     }
+
+    #[test]
+    fn what_can_be_taken_back_lies_in_one_word() {
+        let own = Own::default();
+        let allowed = |taken_back, at: u64, bytes: &[u8]| Care { own: &own, taken_back }.allows(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at);
+        let (load, add) = ([0x48, 0x8b, 0x07, 0x48, 0x8b, 0x0f], [0x83, 0xc0, 5, 0x83, 0xc0, 5]);
+        assert_eq!((0x1000..0x1010).filter(|&at| allowed(true, at, &load)).collect::<Vec<_>>(), [0x1000, 0x1001, 0x1002, 0x1003, 0x1008, 0x1009, 0x100a, 0x100b]);
+        assert!((0x1000..0x1010).all(|at| allowed(true, at, &add) && allowed(false, at, &add) && !allowed(false, at, &load)));
+    }
 }
