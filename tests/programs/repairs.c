@@ -18,7 +18,7 @@
 
 enum { MANY = 48, LONG = 32, THREADS = 3, INSTEAD = 50 };
 
-/* Each is 17 bytes and filler up to 32: loads both, compares. */
+/* Each is 21 bytes and filler up to 32: loads both, compares. */
 #define BODY                                                                                                                                     \
     "mov (%rdi), %rdi\n\tmov (%rsi), %rsi\n\tcmp %rsi, %rdi\n\tseta %al\n\tsetb %dl\n\tsub %dl, %al\n\tmovsbl %al, %eax\n\tret\n\t"
 __asm__(".text\n\t.balign 32\n\t.globl compares\ncompares:\n\t"
@@ -37,7 +37,7 @@ static comparison *number(int i) {
 
 static atomic_int repaired, looked, turn, ready, strange;
 
-/* The instruction at a place, if it is in one of the functions: all have three bytes but the last. */
+/* The instruction at a place, if it is in one of the functions. The first five have three bytes; of the others the first byte is looked at. */
 static int is_as_written(const unsigned char *at) {
     if (at < compares || at >= compares_end)
         return 1;
