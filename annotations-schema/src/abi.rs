@@ -175,7 +175,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -219,6 +219,10 @@ pub struct ModuleNote {
     pub call_count: u64,
     /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`]), or 0: only executables without a loader have it.
     pub handlers: u64,
+    /// Array of [`Cover`] (soft flavour).
+    pub covers: u64,
+    /// Number of these.
+    pub cover_count: u64,
 }
 
 /// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No loader tells unwinders of the runtime's own code, so its
@@ -248,6 +252,26 @@ pub struct Patch {
     pub at: u32,
     /// Jump target in the clone.
     pub to: u32,
+}
+
+/// What stands under a [`Patch`] that covers an instruction which may fail, in a file whose handlers may look at such: the runtime takes the patch back before it shows a
+/// handler an address there. Sorted by `at`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cover {
+    /// [`Patch::at`].
+    pub at: u32,
+    /// The original's bytes.
+    pub bytes: [u8; 5],
+    /// Zero.
+    pub unused: [u8; 3],
+}
+
+impl Cover {
+    /// Whether a patch at an address can be taken back while other threads run: its bytes lie in one aligned word of eight bytes, which one store replaces.
+    pub const fn fits(at: u64) -> bool {
+        at % 8 + 5 <= 8
+    }
 }
 
 /// First four bytes of a sidecar.

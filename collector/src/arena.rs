@@ -10,7 +10,7 @@
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, ROW_SKIPPED, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
-    StaticImage, VERSION, chunk_offset, count, slot_offset, stride,
+    StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use crate::static_image::flatten;
 use crate::trigger::Trigger;
@@ -268,7 +268,9 @@ impl Arena {
 
     /// Number of thread slots that were ever tried, from the first on.
     pub fn slots_tried(&self) -> usize {
-        usize::try_from(self.counter(count::NEXT_SLOT)).unwrap_or(MAX_THREADS).min(MAX_THREADS)
+        // SAFETY: an atomic in the mapping.
+        let tried = unsafe { &(*self.header()).next_slot }.load(Ordering::Relaxed);
+        usize::try_from(tried).unwrap_or(MAX_THREADS).min(MAX_THREADS)
     }
 
     fn doorbell_word(&self) -> &AtomicU32 {

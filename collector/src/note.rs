@@ -108,6 +108,8 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         calls: u64_at(desc, 80).unwrap_or(0),
         call_count: u64_at(desc, 88).unwrap_or(0),
         handlers: u64_at(desc, 96).unwrap_or(0),
+        covers: u64_at(desc, 104).unwrap_or(0),
+        cover_count: u64_at(desc, 112).unwrap_or(0),
     })
 }
 
@@ -138,7 +140,7 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
-        for word in [0xc000u64, 5, 0xd000] {
+        for word in [0xc000u64, 5, 0xd000, 0xe000, 7] {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
@@ -168,7 +170,7 @@ mod tests {
     fn our_note_is_found_behind_others() {
         for align in [4, 8] {
             let found = note(&elf(align)).unwrap();
-            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count, found.handlers), (5000, 77, 0x9100, 3, 5, 0xd000));
+            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count, found.handlers, found.covers, found.cover_count), (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7));
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }
     }

@@ -16,6 +16,7 @@ use crate::loops::Loops;
 use crate::operands::{AccessList, Accesses, accesses, own_destination};
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
+use crate::risk::Care;
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
@@ -73,7 +74,9 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
     let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
     let doubted = !info.doubted.is_empty() || !info.words.is_empty() || !data.is_empty();
-    let later = room::later(code, &graph, &sure, doubted, input.shows_faults.then_some(&input.own), anywhere);
+    let taken_back = options.flavour == FLAVOUR_SOFT && (!input.hook_calls || freestanding::hooks(&graph).is_empty());
+    let care = input.shows_faults.then_some(Care { own: &input.own, taken_back });
+    let later = room::later(code, &graph, &sure, doubted, care, anywhere);
     if !later.is_empty() {
         entries.outside.extend(later);
         entries.outside.sort_unstable();

@@ -22,11 +22,11 @@
 
 use crate::elf::Elf;
 use crate::emit::Emitted;
-use crate::risk::{Own, covers_risk};
+use crate::risk::{Care, Own, covers_risk};
 use crate::room::JUMP;
 use crate::unwind::Cie;
 use iced_x86::{Decoder, DecoderOptions};
-use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED, STATE_PASSED};
+use mgz_annotations_schema::abi::{Cover, ProbeState, STATE_COUNTED, STATE_PASSED};
 use std::ops::Range;
 
 std::arch::global_asm!(include_str!("faults/shown.s"));
@@ -145,10 +145,23 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
 }
 
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
-pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own) {
+/// With `taken_back` those stay that the runtime can take back before ([`Care`]): what stands under them, sorted.
+pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
+    let mut covers = Vec::new();
     for clone in clones {
-        clone.patches.retain(|&(at, _)| elf.at(at).is_some_and(|bytes| !bytes_cover_risk(bytes, at, own)));
+        let care = Care { own, taken_back: taken_back && clone.calls.is_empty() };
+        clone.patches.retain(|&(at, _)| {
+            let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else { return false };
+            if !bytes_cover_risk(bytes, at, own) {
+                return true;
+            }
+            let covered = bytes.first_chunk().filter(|_| care.takes_back(at));
+            covers.extend(covered.map(|&bytes| Cover { at: place, bytes, ..Cover::default() }));
+            covered.is_some()
+        });
     }
+    covers.sort_unstable_by_key(|c| c.at);
+    covers
 }
 
 fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
@@ -403,8 +416,13 @@ mod tests {
         }
         let patches = |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
         let before = patches(&clones);
-        uncover(&elf, &mut clones, &Own::default());
+        // In the soft flavour more of them would stay, and what they cover is told.
+        let mut soft = clones.clone();
+        let covers = uncover(&elf, &mut soft, &Own::default(), true);
+        assert!(covers.iter().all(|c| Cover::fits(c.at.into()) && elf.at(c.at.into()).unwrap().starts_with(&c.bytes)));
+        uncover(&elf, &mut clones, &Own::default(), false);
         assert!((before / 2..before).contains(&patches(&clones)), "{before} entry jumps became {}", patches(&clones));
+        assert!(!covers.is_empty() && patches(&soft) == patches(&clones) + covers.len(), "{} and {}", patches(&soft), covers.len());
         // The first one is not where the segment begins.
         let mut next = 0x1000_0001u64;
         let addresses: Vec<u64> = clones.iter().map(|c| (next, next += c.code.len() as u64 + 1).0).collect();

@@ -1,6 +1,6 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
-//! The segment holds, in this order: program headers, note, sidecar path, patch table, code, jump tables,
+//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of what they cover and of system calls, code, jump tables,
 //! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic
 //! array if the old one has no room. Each part's size is known before the
 //! next part's address is.
@@ -18,7 +18,7 @@ use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
 use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use iced_x86::{Decoder, DecoderOptions};
-use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
+use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, Cover, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch};
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,6 +32,8 @@ pub struct Parts<'a> {
     pub unwind: &'a Tables<'a>,
     /// The clones, in order of their originals.
     pub clones: &'a [Box<Emitted>],
+    /// What stands under entry jumps that the runtime may have to take back. Sorted.
+    pub covers: &'a [Cover],
     /// Symbol names of the clones.
     pub names: Vec<String>,
     /// `abi::FLAVOUR_*`.
@@ -178,6 +180,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let patches_at = segment.align(8);
     let patch_count: usize = parts.clones.iter().map(|c| c.patches.len()).sum();
     segment.bytes.resize(segment.bytes.len() + patch_count * size_of::<Patch>(), 0);
+    let covers_at = segment.align(8);
+    segment.bytes.extend(parts.covers.iter().flat_map(|c| [&c.at.to_le_bytes()[..], &c.bytes, &c.unused].concat()));
     let calls_at = segment.align(8);
     let calls: Vec<u8> = parts.clones.iter().flat_map(|c| &c.calls).flat_map(|&at| (at as u32).to_le_bytes()).collect();
     segment.bytes.extend_from_slice(&calls);
@@ -331,6 +335,8 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         calls: calls_at,
         call_count: (calls.len() / 4) as u64,
         handlers: handlers_at.unwrap_or(0),
+        covers: covers_at,
+        cover_count: parts.covers.len() as u64,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
@@ -376,7 +382,7 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out.extend_from_slice(&n.sidecar_id);
     out.extend_from_slice(&n.features.to_le_bytes());
     out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
-    for word in [n.calls, n.call_count, n.handlers] {
+    for word in [n.calls, n.call_count, n.handlers, n.covers, n.cover_count] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out

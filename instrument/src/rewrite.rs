@@ -17,7 +17,7 @@ use crate::unwind::Tables;
 use crate::risk::Own;
 use crate::handlers::{Finding, Wrapped};
 use crate::{faults, freestanding, handlers, lines, names};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
+use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
 use rayon::prelude::*;
@@ -206,14 +206,15 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
+    let mut covers = Vec::new();
     if shows_faults {
-        faults::uncover(&elf, &mut clones, &own);
+        covers = faults::uncover(&elf, &mut clones, &own, options.flavour == FLAVOUR_SOFT);
         report.shows_faults = true;
     }
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, symbols, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, covers, symbols, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -223,6 +224,7 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
+    covers: Vec<Cover>,
     symbols: Vec<String>,
     /// Of the input.
     hash: u64,
@@ -232,7 +234,7 @@ struct Gathered {
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, clones, symbols, hash, mut report, wrapped } = gathered;
+    let Gathered { entries, clones, covers, symbols, hash, mut report, wrapped } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
@@ -248,6 +250,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         elf,
         unwind,
         clones: &clones,
+        covers: &covers,
         names: symbols,
         flavour: options.flavour,
         translated: options.translated,

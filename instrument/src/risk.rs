@@ -3,6 +3,7 @@
 use crate::disasm::ends_flow;
 use crate::room::JUMP;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use mgz_annotations_schema::abi::Cover;
 use std::ops::Range;
 
 /// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.
@@ -70,6 +71,28 @@ pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &
     let mut ended = false;
     // (Behind the end of flow is filler.)
     insns.into_iter().take_while(|inst| inst.ip() < at + JUMP && !std::mem::replace(&mut ended, ends_flow(inst))).any(|inst| may_fail(&inst, own))
+}
+
+/// Where entry jumps may lie in a file whose handlers may look at faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Care<'a> {
+    /// Memory in which nothing fails.
+    pub own: &'a Own,
+    /// The runtime takes a jump back before a handler sees what it covers (soft flavour). What the original does from then on is not recorded, so that it may not be a
+    /// system call that the runtime must know of.
+    pub taken_back: bool,
+}
+
+impl Care<'_> {
+    /// Whether a jump at `at` may cover anything.
+    pub fn takes_back(&self, at: u64) -> bool {
+        self.taken_back && Cover::fits(at)
+    }
+
+    /// Whether a jump may stand at `at`, where `insns` begin.
+    pub fn allows(&self, insns: impl IntoIterator<Item = Instruction>, at: u64) -> bool {
+        self.takes_back(at) || !covers_risk(insns, at, self.own)
+    }
 }
 
 #[cfg(test)]
@@ -146,5 +169,14 @@ mod tests {
         assert!(covers(&[&add[..], &long].concat()));
         assert!(!covers(&[&add[..], &add, &load].concat()));
         assert!(!covers(&pushes));
+    }
+
+    #[test]
+    fn what_can_be_taken_back_lies_in_one_word() {
+        let own = Own::default();
+        let allowed = |taken_back, at: u64, bytes: &[u8]| Care { own: &own, taken_back }.allows(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at);
+        let (load, add) = ([0x48, 0x8b, 0x07, 0x48, 0x8b, 0x0f], [0x83, 0xc0, 5, 0x83, 0xc0, 5]);
+        assert_eq!((0x1000..0x1010).filter(|&at| allowed(true, at, &load)).collect::<Vec<_>>(), [0x1000, 0x1001, 0x1002, 0x1003, 0x1008, 0x1009, 0x100a, 0x100b]);
+        assert!((0x1000..0x1010).all(|at| allowed(true, at, &add) && allowed(false, at, &add) && !allowed(false, at, &load)));
     }
 }

@@ -9,7 +9,7 @@ use crate::doubt::overlaps;
 use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::{Block, BlockId, Insn, InsnId};
 use crate::loops::{Loops, NO_LOOP};
-use crate::risk::{Own, covers_risk};
+use crate::risk::Care;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use std::ops::Range;
 
@@ -138,14 +138,14 @@ const LOOK: usize = 16;
 
 /// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
 /// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `sure`: by block, see [`crate::doubt::sure`]. `doubted`: there may be data, and they may lie behind a call that never returns. `careful`: nothing that can fail may be covered
-/// ([`covers_risk`]), with the memory in which nothing does. `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
-pub fn later(code: Code, graph: &Graph, sure: &[bool], doubted: bool, careful: Option<&Own>, anywhere: bool) -> Vec<u64> {
+/// `sure`: by block, see [`crate::doubt::sure`]. `doubted`: there may be data, and they may lie behind a call that never returns. `care`: handlers may look at what a jump
+/// covers. `anywhere`: as [`Function::anywhere`](crate::ir::Function::anywhere).
+pub fn later(code: Code, graph: &Graph, sure: &[bool], doubted: bool, care: Option<Care>, anywhere: bool) -> Vec<u64> {
     let start = u32::from(code.insns[0].inst.mnemonic() == Mnemonic::Endbr64 && code.blocks[0].insns.end > 1);
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
         let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
-        whole && fits(code, InsnId(first), true) && !careful.is_some_and(|own| covers_risk(insns.iter().map(|i| i.inst), insns[0].ip, own))
+        whole && fits(code, InsnId(first), true) && care.is_none_or(|care| care.allows(insns.iter().map(|i| i.inst), insns[0].ip))
     };
     if good(start) {
         return Vec::new();
@@ -358,18 +358,22 @@ mod tests {
         let code = [0x31, 0xc0, 0xff, 0xc0, 0xff, 0xcf, 0x75, 0xfa, 0x48, 0x8b, 0x06, 0x48, 0x8b, 0x0f, 0xc3];
         let f = first(&code, 15, RET, |_| ());
         assert_eq!((fits(&f), patches(&f)), (false, vec![0, 8]));
+        let shown = |flavour, code: &[u8]| patches(&of_flavour(flavour, code, code.len(), RET, |i| i.shows_faults = true));
         // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
         let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
-        assert_eq!(patches(&first(&code, 9, RET, |i| i.shows_faults = true)), [0, 3]);
+        assert_eq!(shown(FLAVOUR_PT, &code), [0, 3]);
         assert_eq!(patches(&first(&code, 9, RET, |_| ())), [0]);
+        // The runtime takes a jump back that lies in one word; behind an endbr64 it does not.
+        let behind = |code: &[u8]| [&[0xf3, 0x0f, 0x1e, 0xfa], code].concat();
+        assert_eq!((shown(FLAVOUR_SOFT, &code), shown(FLAVOUR_SOFT, &behind(&code))), (vec![0], vec![0, 7]));
         let code = [0xb8, 2, 0, 0, 0, 0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
-        assert_eq!(patches(&first(&code, 14, RET, |i| i.shows_faults = true)), [0]);
+        assert_eq!(shown(FLAVOUR_PT, &code), [0]);
         // On both ways: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret
         let code = [0x48, 0x8b, 0x07, 0x74, 0x09, 0x48, 0x8b, 0x0e, 0xba, 1, 0, 0, 0, 0xc3, 0xb9, 1, 0, 0, 0, 0xc3];
-        assert_eq!(patches(&first(&code, 20, RET, |i| i.shows_faults = true)), [0, 8, 14]);
+        assert_eq!((shown(FLAVOUR_PT, &code), shown(FLAVOUR_SOFT, &code)), (vec![0, 8, 14], vec![0]));
         // Where handlers go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov esi, 1; ret
         let code = [0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3];
-        assert_eq!(patches(&first(&code, 15, RET, |i| i.shows_faults = true)), [0, 3]);
+        assert_eq!(shown(FLAVOUR_SOFT, &behind(&code)), [0, 7]);
         let f = of_flavour(FLAVOUR_PT, &code, 15, RET, |i| i.shows_faults = true);
         assert_eq!(patches(&f), [0, 9], "a jump over one instruction only");
         assert!(f.may_patch(f.insn_at(START + 9).unwrap()) && !f.may_patch(f.insn_at(START + 3).unwrap()));

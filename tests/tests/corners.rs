@@ -41,6 +41,15 @@ fn handlers_that_are_left() {
     same("masks", &[], &["jumps", "jump-without-a-mask", "context", "full-context"], |_, _, _| {});
 }
 
+/// Entry jumps over loads are taken back before a handler looks at these, also where the program has system calls refused to itself.
+#[test]
+fn handlers_that_carry_out_loads() {
+    same("repairs", &[], &["", "fork", "borrow", "filter", "sealed", "writable"], |case, trace, said| {
+        let installed = !trace.to_string_lossy().ends_with("burst");
+        assert_eq!(said.contains("entries taken back"), installed, "{case}: {said}");
+    });
+}
+
 #[test]
 fn masks_of_calls_that_wait() {
     same("masks", &[], &["waits", "later", "interrupts"], |_, _, _| {});

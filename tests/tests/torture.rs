@@ -43,6 +43,7 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("steps", "static", "a handler that ", IN_THE_FILE),
     row("tagged", "static", "a handler that ", IN_THE_FILE),
     row("again", "static", "a handler that ", IN_THE_FILE),
+    row("repairs", "static", "a handler that ", IN_THE_FILE),
     row("handlers", "static", "a handler that is described in memory which is not followed", IN_THE_FILE),
     row("handlers", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
     row("rewind", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
@@ -247,7 +248,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again
+    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again repairs
     // Threads and processes.
     threads parallel cancel breaks undone openmp forks
     // Start-up and storage.

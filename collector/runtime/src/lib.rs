@@ -61,6 +61,8 @@ pub mod notifications;
 #[cfg(not(test))]
 pub mod pace;
 #[cfg(not(test))]
+pub mod patches;
+#[cfg(not(test))]
 pub mod process;
 #[cfg(not(test))]
 pub mod seal;

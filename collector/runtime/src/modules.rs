@@ -1,8 +1,9 @@
 //! Instrumented modules of this process: finding them, checking them, installing their patches, and
 //! translating addresses between clone and original.
 
-use crate::abi::{self, ModuleNote, Patch, Prelude, ProbeState};
+use crate::abi::{self, ModuleNote, Prelude, ProbeState};
 use crate::addrmap::AddrMap;
+use crate::patches::Patches;
 use crate::process;
 use crate::shared::*;
 use crate::sys::{self, map};
@@ -22,14 +23,14 @@ struct Module {
     thunks: u64,
     /// The original code.
     text: (u64, u64),
-    patches: &'static [Patch],
+    patches: Patches,
     /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
     calls: &'static [u32],
     /// Address of `abi::HANDLER_CALL`, or 0.
     handlers: u64,
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: &[], calls: &[], handlers: 0 };
+const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: Patches::NONE, calls: &[], handlers: 0 };
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -46,6 +47,7 @@ pub fn handler_call() -> Option<u64> {
 /// In a new child: no other thread holds the lock.
 pub fn unlock() {
     LOCK.store(0, Ordering::Relaxed);
+    crate::patches::unlock();
 }
 
 fn modules() -> &'static [Module] {
@@ -57,15 +59,27 @@ fn modules() -> &'static [Module] {
 /// One program header.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct ProgramHeader {
+pub struct ProgramHeader {
     kind: u32,
-    flags: u32,
+    /// `PF_*`.
+    pub flags: u32,
     offset: u64,
-    vaddr: u64,
+    /// Link-time address.
+    pub vaddr: u64,
     paddr: u64,
-    filesz: u64,
+    /// Bytes in the file.
+    pub filesz: u64,
     memsz: u64,
     align: u64,
+}
+
+impl ProgramHeader {
+    /// Whether it is that of loaded code.
+    pub fn is_code(&self) -> bool {
+        const PT_LOAD: u32 = 1;
+        const PF_X: u32 = 1;
+        self.kind == PT_LOAD && self.flags & PF_X != 0
+    }
 }
 
 /// What `dl_iterate_phdr` tells of a module.
@@ -159,6 +173,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         bad => (bad, &[][..]),
     };
     let mut result = result;
+    let patches = Patches::of(info.addr, note);
     let len = LEN.load(Ordering::Relaxed);
     // A place whose module is gone, once all have been used.
     let place = if len < MOST { Some(len) } else { modules().iter().position(|m| m.clone_end == 0) };
@@ -175,7 +190,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             map,
             thunks: info.addr + note.clone_end - u64::from(note.thunk_bytes),
             text: text(info, headers, note),
-            patches: patches(info.addr, note),
+            patches,
             calls: calls(info.addr, note),
             handlers: if note.handlers == 0 { 0 } else { info.addr + note.handlers },
         };
@@ -193,7 +208,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         // Without its map nobody knows what is what in its clones: the original runs.
         _ if result != MODULE_OK => false,
         MODE_BURST => catch_calls(info, headers, note),
-        _ => install(info, headers, note),
+        _ => patches.install(headers),
     };
     if result == MODULE_OK && !done {
         result = MODULE_UNPATCHED;
@@ -205,9 +220,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
 
 /// First and last byte of a module's original code.
 fn text(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> (u64, u64) {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
-    let original = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0 && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start);
+    let original = |h: &&ProgramHeader| h.is_code() && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start);
     let low = headers.iter().filter(original).map(|h| h.vaddr).min().unwrap_or(0);
     let high = headers.iter().filter(original).map(|h| h.vaddr + h.filesz).max().unwrap_or(0);
     (info.addr + low, info.addr + high)
@@ -332,26 +345,18 @@ fn claim_row(header: &Header) -> Option<u32> {
     }
 }
 
-/// The module's table of patches.
-fn patches(bias: u64, note: &ModuleNote) -> &'static [Patch] {
-    // SAFETY: the patch table is part of the module's own loaded segment, which is looked at only while it is loaded.
-    unsafe { core::slice::from_raw_parts((bias + note.patches) as *const Patch, note.patch_count as usize) }
-}
-
 /// The module's system calls with hooks.
 fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
-    // SAFETY: as for the patches.
+    // SAFETY: the table is part of the module's own loaded segment, which is looked at only while it is loaded.
     unsafe { core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize) }
 }
 
 /// `burst` in executables without a loader: the original's system calls that the runtime must know of raise a signal ([`caught_call`]).
 fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
     const CALL: [u8; 2] = [0x0f, 0x05];
     for &at in calls(info.addr, note) {
         let at = u64::from(at);
-        let inside = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0 && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
+        let inside = |h: &&ProgramHeader| h.is_code() && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
         let (start, place) = ((info.addr + at) as usize & !(PAGE - 1), (info.addr + at) as *mut u8);
         let end = (info.addr + at + 2).next_multiple_of(PAGE as u64) as usize;
         if !headers.iter().any(|h| inside(&h)) {
@@ -374,41 +379,6 @@ pub fn caught_call(ip: u64) -> Option<u64> {
     let module = original(ip)?;
     let at = u32::try_from(ip - module.bias).ok()?;
     module.calls.contains(&at).then(|| entry(ip)).flatten()
-}
-
-/// Writes the module's entry jumps. No other thread may be running its code yet.
-fn install(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
-    const PF_W: u32 = 2;
-    let patches = patches(info.addr, note);
-    let inside = |p: &Patch, h: &ProgramHeader| u64::from(p.at) >= h.vaddr && u64::from(p.at) + 5 <= h.vaddr + h.filesz;
-    let is_code = |h: &&ProgramHeader| h.kind == PT_LOAD && h.flags & PF_X != 0;
-    let valid = |p: &Patch| u64::from(p.to) >= note.clone_start && u64::from(p.to) < note.clone_end && headers.iter().filter(is_code).any(|h| inside(p, h));
-    if !patches.iter().all(valid) {
-        return false;
-    }
-    for segment in headers.iter().filter(is_code) {
-        let mine = || patches.iter().filter(|p| inside(p, segment));
-        let (Some(low), Some(high)) = (mine().map(|p| p.at).min(), mine().map(|p| p.at).max()) else { continue };
-        let start = (info.addr + u64::from(low)) as usize & !(PAGE - 1);
-        let end = (info.addr + u64::from(high) + 5).next_multiple_of(PAGE as u64) as usize;
-        let kept = map::READ | map::EXEC | if segment.flags & PF_W != 0 { map::WRITE } else { 0 };
-        // SAFETY: the module's constructors have not run, so none of this code is executing.
-        unsafe {
-            if sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
-                return false;
-            }
-            for patch in mine() {
-                let at = (info.addr + u64::from(patch.at)) as *mut u8;
-                let rel = (u64::from(patch.to) as i64 - i64::from(patch.at) - 5) as i32;
-                at.write(0xe9);
-                (at.add(1) as *mut i32).write_unaligned(rel);
-            }
-            sys::mprotect(start, end - start, kept);
-        }
-    }
-    true
 }
 
 /// What a clone address stands for.
@@ -548,12 +518,20 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
 /// If an address in original code lies behind the first byte of a patch, where only a handler can have led: the same instruction in the clone
 /// (run-time address), and what holds there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
-    for module in modules().iter().filter(|m| m.clone_end != 0) {
-        let at = ip.wrapping_sub(module.bias);
-        if module.patches.iter().any(|p| at > u64::from(p.at) && at < u64::from(p.at) + 5) {
-            let (step, state) = AddrMap::new(module.map)?.at_original(at)?;
-            return Some((step.clone + module.bias, state));
-        }
+    original(ip).filter(|module| module.patches.stands_before(ip))?;
+    enter(ip)
+}
+
+/// A handler of the program is about to be shown an address: the original's instructions stand there from now on, if it may look at them.
+pub fn show(ip: u64) {
+    // (Of a trap, or an interrupted system call, handlers look at what stands before.)
+    if let Some(module) = original(ip).or_else(|| original(ip.checked_sub(1)?)) {
+        module.patches.show(ip);
     }
-    None
+}
+
+/// The code cannot be changed any more: takes back what may have to be taken back.
+pub fn take_all_back() {
+    // Whoever installs a module's patches at the same time has them all in place by then, or begins when it is known that none may be installed.
+    exclusively(&LOCK, || modules().iter().filter(|m| m.clone_end != 0).for_each(|m| m.patches.take_all_back()));
 }

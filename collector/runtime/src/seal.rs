@@ -3,9 +3,9 @@
 
 use crate::filter::{self, Instruction};
 use crate::next::{fail, next};
-use crate::shared::count;
-use crate::sys::{self, nr};
-use crate::{process, thread, window};
+use crate::shared::{PAGE, count};
+use crate::sys::{self, map, nr};
+use crate::{patches, process, thread, window};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,19 +29,34 @@ const MOST: u16 = 4096;
 const STRICT: usize = 0;
 const FILTER: usize = 1;
 
-/// What holds once a filter is installed: whether recording goes on, and whether new threads and children can get rings.
-fn foresee(operation: usize, program: *const Program) -> (bool, bool) {
-    if operation == STRICT || program.is_null() {
-        return (operation != STRICT, operation != STRICT);
+/// What holds once a filter is installed.
+#[derive(Clone, Copy)]
+struct Foreseen {
+    /// Recording goes on.
+    recording: bool,
+    /// New threads and children can get rings.
+    rings: bool,
+    /// Code can be changed ([`patches`]).
+    code: bool,
+}
+
+const NOTHING_CHANGES: Foreseen = Foreseen { recording: true, rings: true, code: true };
+
+fn foresee(operation: usize, program: *const Program) -> Foreseen {
+    if operation == STRICT {
+        return Foreseen { recording: false, rings: false, code: false };
+    }
+    if program.is_null() {
+        return NOTHING_CHANGES;
     }
     // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
     if !sys::is_readable(program as usize, size_of::<Program>()) {
-        return (true, true);
+        return NOTHING_CHANGES;
     }
     // SAFETY: just asked.
     let Program { length, filter } = unsafe { program.read() };
     if !(1..=MOST).contains(&length) || !sys::is_readable(filter as usize, usize::from(length) * size_of::<Instruction>()) {
-        return (true, true);
+        return NOTHING_CHANGES;
     }
     // SAFETY: as above; the kernel is about to read it as well.
     let instructions = unsafe { core::slice::from_raw_parts(filter, length.into()) };
@@ -57,7 +72,10 @@ fn foresee(operation: usize, program: *const Program) -> (bool, bool) {
         && (crate::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
     let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0]) && [nr::MMAP, nr::MADVISE, nr::CLOSE].into_iter().all(|n| allows(n, [0; 3]));
-    (recording, recording && rings)
+    // Not the calls alone: some refuse memory that can be both written and executed.
+    let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
+    let code = allows(nr::FUTEX, [PAGE, sys::WAKE_OP_PRIVATE, 0]) && protections.into_iter().all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
+    Foreseen { recording, rings: recording && rings, code: recording && code }
 }
 
 /// `struct sock_fprog`.
@@ -70,7 +88,11 @@ struct Program {
 /// Installs a filter by `install`, which returns −1 if it fails.
 fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
     let ring = thread::current();
-    let (recording, rings) = if ring.is_some() && !is_sealed() { foresee(operation, program) } else { (true, true) };
+    let foreseen = if is_sealed() { NOTHING_CHANGES } else { foresee(operation, program) };
+    if !foreseen.code {
+        patches::give_up();
+    }
+    let Foreseen { recording, rings, .. } = if ring.is_some() { foreseen } else { NOTHING_CHANGES };
     if let Some(ring) = ring.filter(|r| !recording && r.address == sys::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
@@ -93,10 +115,15 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
     const PR_SET_SECCOMP: i32 = 22;
+    const PR_SET_MDWE: i32 = 65;
     const ENOSYS: isize = 38;
     let Some(real) = next!(c"prctl", unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32) else { return fail(ENOSYS) };
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
+    // No memory becomes executable from then on.
+    if option == PR_SET_MDWE && a & 1 != 0 {
+        patches::give_up();
+    }
     // Modes: 1 strict, 2 filter.
     if option == PR_SET_SECCOMP && (a == 1 || a == 2) { restrict(a - 1, b as *const Program, || call() as isize) as i32 } else { call() }
 }

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -125,8 +125,8 @@ pub mod count {
     pub const TRIGGERS_SLOWED: usize = 13;
     /// Threads and programs that something the program has asked for (a filter of system calls, another user) keeps from being recorded.
     pub const FORBIDDEN: usize = 14;
-    /// Not a loss: the thread slot to try next.
-    pub const NEXT_SLOT: usize = 15;
+    /// Entry jumps that were taken back (or not written) because handlers look at the code under them.
+    pub const ENTRIES_TAKEN_BACK: usize = 15;
     /// Names for the manifest's `triggers`.
     pub const TRIGGER_NAMES: [(usize, &str); 8] = [
         (TRIGGERS, "came"),
@@ -139,7 +139,7 @@ pub mod count {
         (TRIGGERS_SLOWED, "slowed"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 7] = [
+    pub const NAMES: [(usize, &str); 8] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -147,6 +147,7 @@ pub mod count {
         (MODULES_UNTOLD, "modules_untold"),
         (CUT_REGIONS, "cut_regions"),
         (FORBIDDEN, "forbidden"),
+        (ENTRIES_TAKEN_BACK, "entries_taken_back"),
     ];
 }
 
@@ -202,6 +203,8 @@ pub struct Header {
     pub elsewhere: [AtomicU64; ELSEWHERE],
     /// Rows of `modules` that the recorder has read: row k takes the place of row k − [`MAX_MODULES`].
     pub modules_read: AtomicU32,
+    /// The thread slot to try next; how many were ever tried.
+    pub next_slot: AtomicU64,
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
     pub heap_path: [u8; 64],
 }

@@ -120,6 +120,17 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
     places.all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
 }
 
+/// `FUTEX_WAKE_OP` among the threads of a process.
+pub const WAKE_OP_PRIVATE: usize = 5 | 128;
+
+/// Whether memory can be written to; `at` is a multiple of 4.
+pub fn is_writable(at: usize) -> bool {
+    /// Nothing is added to the word's bits.
+    const OR_NOTHING: usize = 2 << 28;
+    // SAFETY: nobody waits there; the kernel stores what it finds there, if it can, and answers EFAULT else.
+    unsafe { call(nr::FUTEX, at, WAKE_OP_PRIVATE, 0, 0, at, OR_NOTHING) >= 0 }
+}
+
 /// Closes a descriptor of the runtime.
 pub fn close(fd: isize) {
     // SAFETY: no memory is involved.

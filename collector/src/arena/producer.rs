@@ -26,7 +26,7 @@ impl<'a> Producer<'a> {
     pub fn claim(arena: &'a Arena, pid: u32, tid: u32) -> Producer<'a> {
         let header = arena.header();
         // SAFETY: an atomic in the mapping.
-        let next = unsafe { &(*header).counters[count::NEXT_SLOT] };
+        let next = unsafe { &(*header).next_slot };
         loop {
             let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
             if slot.change_state(FREE, LIVE) {

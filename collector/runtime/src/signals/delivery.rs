@@ -107,6 +107,7 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
         c.registers[RIP] = place.orig;
         shown.copy_from_slice(&c.registers[..REGISTERS]);
     }
+    modules::show(c.registers[RIP]);
     // SAFETY: the kernel's frame.
     let info = unsafe { &mut *info };
     if FAULTS >> signal & 1 == 1 && info.code > 0 && info.address == came {

@@ -201,7 +201,7 @@ enum Claim {
 fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
     let mut left = false;
     for _ in 0..MAX_THREADS {
-        let index = header.counters[count::NEXT_SLOT].fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
+        let index = header.next_slot.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
         let offset = slot_offset(index, header.stride);
         if !place(ring.address, PAGE, fd, offset) {
             return Claim::Failed;
