@@ -506,8 +506,11 @@ fn threads_that_end_in_a_lap() {
     for _ in 0..2 {
         let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "20000", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
         same_result("laps", &expected, &got).unwrap();
-        let totals = rows::read(&trace).unwrap().manifest.totals;
-        assert!(totals.samples > 50 && totals.dropped.is_empty(), "{totals:?}");
+        let manifest = rows::read(&trace).unwrap().manifest;
+        let totals = manifest.totals;
+        // Threads live a twentieth of a millisecond: few meet a trigger where the recorder found signals too dear for so many, as beside much other load.
+        let are_few = manifest.trigger_why.contains("times a second instead of");
+        assert!((are_few || totals.samples > 50) && totals.dropped.is_empty(), "{}: {totals:?}", manifest.trigger_why);
     }
 }
 
