@@ -503,7 +503,7 @@ fn refused_module(result: u32) -> Option<&'static str> {
         shared::MODULE_OVERLAP => "its record numbers overlap with those of another module (instrument both together)",
         shared::MODULE_NOT_TRANSLATED => "not instrumented for burst mode (run `mgz-instrument --for burst`)",
         shared::MODULE_TOO_MANY => "too many instrumented files in one process",
-        shared::MODULE_UNPATCHED => "its code could not be made writable, or its patch table is damaged",
+        shared::MODULE_UNPATCHED => "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged",
         _ => "the runtime refused it",
     })
 }

@@ -74,7 +74,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
     let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
     let doubted = !info.doubted.is_empty() || !info.words.is_empty() || !data.is_empty();
-    let taken_back = options.flavour == FLAVOUR_SOFT && (!input.hook_calls || freestanding::hooks(&graph).is_empty());
+    let taken_back = options.flavour == FLAVOUR_SOFT && input.own.stays();
     let care = input.shows_faults.then_some(Care { own: &input.own, taken_back });
     let later = room::later(code, &graph, &sure, doubted, care, anywhere);
     if !later.is_empty() {

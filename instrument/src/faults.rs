@@ -147,9 +147,8 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
 /// With `taken_back` those stay that the runtime can take back before ([`Care`]): what stands under them, sorted.
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
-    let mut covers = Vec::new();
+    let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
-        let care = Care { own, taken_back: taken_back && clone.calls.is_empty() };
         clone.patches.retain(|&(at, _)| {
             let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else { return false };
             if !bytes_cover_risk(bytes, at, own) {

@@ -208,7 +208,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     }
     let mut covers = Vec::new();
     if shows_faults {
-        covers = faults::uncover(&elf, &mut clones, &own, options.flavour == FLAVOUR_SOFT);
+        covers = faults::uncover(&elf, &mut clones, &own, options.flavour == FLAVOUR_SOFT && own.stays());
         report.shows_faults = true;
     }
     // (An `endbr64` stays in front.)

@@ -16,6 +16,11 @@ pub struct Own {
 }
 
 impl Own {
+    /// Whether the file is known to leave its memory, code included, as the loader has made it.
+    pub fn stays(&self) -> bool {
+        !self.readable.is_empty()
+    }
+
     /// Whether an instruction's operand in memory is there for certain.
     fn has(&self, inst: &Instruction) -> bool {
         let at = match (inst.memory_base(), inst.memory_index()) {
@@ -78,8 +83,8 @@ pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &
 pub struct Care<'a> {
     /// Memory in which nothing fails.
     pub own: &'a Own,
-    /// The runtime takes a jump back before a handler sees what it covers (soft flavour). What the original does from then on is not recorded, so that it may not be a
-    /// system call that the runtime must know of.
+    /// The runtime takes a jump back before a handler sees what it covers: in the soft flavour, where nobody else changes the code or its protection ([`Own::stays`]; so never
+    /// in static executables).
     pub taken_back: bool,
 }
 

@@ -358,7 +358,7 @@ mod tests {
         let code = [0x31, 0xc0, 0xff, 0xc0, 0xff, 0xcf, 0x75, 0xfa, 0x48, 0x8b, 0x06, 0x48, 0x8b, 0x0f, 0xc3];
         let f = first(&code, 15, RET, |_| ());
         assert_eq!((fits(&f), patches(&f)), (false, vec![0, 8]));
-        let shown = |flavour, code: &[u8]| patches(&of_flavour(flavour, code, code.len(), RET, |i| i.shows_faults = true));
+        let shown = |flavour, code: &[u8]| patches(&of_flavour(flavour, code, code.len(), RET, |i| (i.shows_faults, i.own.readable) = (true, vec![0..1])));
         // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
         let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
         assert_eq!(shown(FLAVOUR_PT, &code), [0, 3]);
@@ -366,6 +366,7 @@ mod tests {
         // The runtime takes a jump back that lies in one word; behind an endbr64 it does not.
         let behind = |code: &[u8]| [&[0xf3, 0x0f, 0x1e, 0xfa], code].concat();
         assert_eq!((shown(FLAVOUR_SOFT, &code), shown(FLAVOUR_SOFT, &behind(&code))), (vec![0], vec![0, 7]));
+        assert_eq!(patches(&first(&code, 9, RET, |i| i.shows_faults = true)), [0, 3], "the file may change its code");
         let code = [0xb8, 2, 0, 0, 0, 0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
         assert_eq!(shown(FLAVOUR_PT, &code), [0]);
         // On both ways: mov rax, [rdi]; je +9; mov rcx, [rsi]; mov edx, 1; ret; mov ecx, 1; ret

@@ -2,7 +2,7 @@
    an entry jump would cover. The functions are called directly, through pointers and by the C library, by several threads while another one meets a fault in them or is sent
    signals whose handler looks at the code as well.
    The argument: "fork" (a child goes first), "borrow" (a child that shares memory), "filter" (mprotect that makes memory executable ends the process from then on), "sealed" (no memory becomes executable from
-   then on), "writable" (the code stays writable). */
+   then on). */
 #define _GNU_SOURCE
 #include "mix.h"
 #include <linux/filter.h>
@@ -119,13 +119,10 @@ int main(int argc, char **argv) {
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, 0);
     sigaction(SIGUSR1, &action, 0);
-    uintptr_t page = (uintptr_t)compares & ~(uintptr_t)4095;
     if (!strcmp(how, "filter") && mprotect_is_refused())
         return 5;
     if (!strcmp(how, "sealed"))
         prctl(65, 1, 0, 0, 0);
-    if (!strcmp(how, "writable") && mprotect((void *)page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC))
-        return 5;
     if (!strcmp(how, "fork") || !strcmp(how, "borrow")) {
         int status = 0;
         pid_t pid = how[0] == 'f' ? fork() : vfork();
@@ -170,8 +167,6 @@ int main(int argc, char **argv) {
         pthread_join(threads[i], 0);
         mix((uint64_t)wrong[i]);
     }
-    if (!strcmp(how, "writable"))
-        *(volatile unsigned char *)page = *(volatile unsigned char *)page;
     mix((uint64_t)repaired);
     printf("%d repaired, %d strange, %d wrong\n", repaired, strange, wrong[0] + wrong[1] + wrong[2]);
     report("repairs");

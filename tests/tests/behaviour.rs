@@ -209,6 +209,21 @@ fn a_library_opened_at_run_time() {
     let module = trace.module(&library.sidecar.id_hex()).expect("the library is in the manifest");
     let rows = trace.threads.values().flatten().filter(|r| r.module == module).count();
     assert!(rows >= 3 * 50, "{rows} rows of the library");
+
+    // As an earlier version would have made it: its note is shorter.
+    let mut older = std::fs::read(&library.path).unwrap();
+    let note = |b: &[u8]| b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0";
+    let at = older.windows(16).position(note).expect("a note");
+    for (at, less) in [(at + 4, 16), (at + 16, 1)] {
+        let word: &mut [u8; 4] = older[at..].first_chunk_mut().unwrap();
+        *word = (u32::from_le_bytes(*word) - less).to_le_bytes();
+    }
+    let old = dir.path().join("libolder.so");
+    std::fs::write(&old, older).unwrap();
+    let got = tools::run(&mut record_command(&["--mode", "full", "--force"], &dir.path().join("trace"), &app.path, &[old.to_str().unwrap()]), LIMIT).unwrap();
+    same_result("loader of an older library", &expected, &got).unwrap();
+    let said = String::from_utf8_lossy(&got.stderr);
+    assert!(said.contains("another version of mgz"), "{said}");
 }
 
 #[test]

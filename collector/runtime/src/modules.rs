@@ -150,9 +150,13 @@ extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
 fn parse_note(note: &[u8]) -> Option<ModuleNote> {
     let word = |at: usize| note.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     let fits = word(0)? == 4 && word(8)? == abi::NOTE_MODULE && note.get(12..16)? == abi::NOTE_NAME;
-    let descriptor = note.get(16..16 + size_of::<ModuleNote>())?;
-    // SAFETY: ModuleNote is plain old data, and the descriptor has its length.
-    fits.then(|| unsafe { core::ptr::read_unaligned(descriptor.as_ptr() as *const ModuleNote) })
+    // (Other versions have other lengths. They begin alike.)
+    let descriptor = note.get(16..)?.get(..word(4)? as usize)?;
+    let mut whole = [0u8; size_of::<ModuleNote>()];
+    let common = descriptor.len().min(whole.len());
+    whole[..common].copy_from_slice(&descriptor[..common]);
+    // SAFETY: ModuleNote is plain old data, and all of it is there.
+    fits.then(|| unsafe { core::ptr::read_unaligned(whole.as_ptr() as *const ModuleNote) })
 }
 
 /// Tells the recorder of a module and installs its patches.
@@ -173,7 +177,8 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         bad => (bad, &[][..]),
     };
     let mut result = result;
-    let patches = Patches::of(info.addr, note);
+    // SAFETY: the module is loaded, and its tables are those of this version.
+    let patches = if result == MODULE_OK { unsafe { Patches::of(info.addr, note) } } else { Patches::NONE };
     let len = LEN.load(Ordering::Relaxed);
     // A place whose module is gone, once all have been used.
     let place = if len < MOST { Some(len) } else { modules().iter().position(|m| m.clone_end == 0) };
@@ -524,8 +529,8 @@ pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
 
 /// A handler of the program is about to be shown an address: the original's instructions stand there from now on, if it may look at them.
 pub fn show(ip: u64) {
-    // (Of a trap, or an interrupted system call, handlers look at what stands before.)
-    if let Some(module) = original(ip).or_else(|| original(ip.checked_sub(1)?)) {
+    // (Of a trap, or a system call, handlers look at what stands before.)
+    if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
         module.patches.show(ip);
     }
 }

@@ -20,25 +20,68 @@ use crate::process;
 use crate::shared::{PAGE, count};
 use crate::sys::{self, map};
 use crate::thread::exclusively;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a jump.
 const JUMP: u64 = 5;
 
 /// Held by who changes code that may be running.
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// Jumps cannot be taken back any more.
-static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+/// Whether jumps can be taken back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
+static STATE: AtomicU32 = AtomicU32::new(CAN);
+const CAN: u32 = 0;
+/// They are being taken back for the last time, and no more are written that may have to be.
+const GIVING_UP: u32 = 1;
+/// They cannot any more.
+const GIVEN_UP: u32 = 2;
 
 /// In a new child: no other thread holds the lock. (A page that was writable at that moment stays so.)
 pub fn unlock() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
-/// The program is about to have the system calls refused that take jumps back: those that may have to be are taken back now, and no others are written.
+/// The program is about to have the system calls refused that take jumps back: those that may have to be are taken back now, and no others of their kind are written.
 pub fn give_up() {
-    if !GIVEN_UP.swap(true, Ordering::SeqCst) {
-        crate::modules::take_all_back();
+    if STATE.load(Ordering::SeqCst) == GIVEN_UP {
+        return;
+    }
+    STATE.store(GIVING_UP, Ordering::SeqCst);
+    crate::modules::take_all_back();
+    // (Nobody is left who has begun before.)
+    exclusively(&LOCK, || STATE.store(GIVEN_UP, Ordering::SeqCst));
+}
+
+/// Whether the process may have begun with a filter of system calls, which could end it for a call that it does not expect.
+fn may_be_filtered() -> bool {
+    const NO: u32 = 1;
+    const YES: u32 = 2;
+    static KNOWN: AtomicU32 = AtomicU32::new(0);
+    if KNOWN.load(Ordering::Relaxed) == 0 {
+        KNOWN.store(if has_no_filter() { NO } else { YES }, Ordering::Relaxed);
+    }
+    KNOWN.load(Ordering::Relaxed) == YES
+}
+
+fn has_no_filter() -> bool {
+    const SAID: &[u8] = b"\nSeccomp:\t0\n";
+    let mut text = [0u8; 4096];
+    let fd = sys::open(c"/proc/self/status".as_ptr().cast(), false);
+    if fd < 0 {
+        return false;
+    }
+    let read = sys::pread(fd, &mut text, 0);
+    sys::close(fd);
+    text.get(..read.max(0) as usize).is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
+}
+
+/// Whether the kernel lets memory be executed that was written to, as code with jumps must be: tried on a page that nobody needs.
+fn can_be_executed() -> bool {
+    // SAFETY: new memory, which nobody else knows.
+    unsafe {
+        let Ok(page) = sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) else { return false };
+        let done = sys::mprotect(page, PAGE, map::READ | map::EXEC) == 0;
+        sys::munmap(page, PAGE);
+        done
     }
 }
 
@@ -59,7 +102,10 @@ impl Patches {
     pub const NONE: Patches = Patches { bias: 0, clones: (0, 0), all: &[], covers: &[] };
 
     /// The tables of a module.
-    pub fn of(bias: u64, note: &ModuleNote) -> Patches {
+    ///
+    /// # Safety
+    /// The note must be a loaded module's, and of this version.
+    pub unsafe fn of(bias: u64, note: &ModuleNote) -> Patches {
         // SAFETY: both tables are part of the module's own loaded segment, which is looked at only while it is loaded.
         let (all, covers) = unsafe {
             (
@@ -79,6 +125,10 @@ impl Patches {
         if !self.all.iter().all(valid) {
             return false;
         }
+        if !can_be_executed() {
+            return false;
+        }
+        let may_change = !self.covers.is_empty() && STATE.load(Ordering::SeqCst) == CAN && !may_be_filtered();
         let mut left_out = 0;
         for segment in headers.iter().filter(is_code) {
             let mine = || self.all.iter().filter(|p| inside(p, segment));
@@ -89,7 +139,7 @@ impl Patches {
             // SAFETY: the module's constructors have not run, so none of this code is executing.
             unsafe {
                 // As it will be when one is taken back: who refuses that refuses it now.
-                let changeable = !self.covers.is_empty() && !GIVEN_UP.load(Ordering::SeqCst) && sys::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC) == 0;
+                let changeable = may_change && sys::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC) == 0;
                 if !changeable && sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
                     return false;
                 }
@@ -118,10 +168,13 @@ impl Patches {
 
     /// Takes back what a handler may look at that is shown an address of the module's code, or of its end.
     pub fn show(&self, ip: u64) {
+        if STATE.load(Ordering::SeqCst) == GIVEN_UP {
+            return;
+        }
         let at = ip - self.bias;
         let begun = &self.covers[..self.covers.partition_point(|c| u64::from(c.at) <= at)];
-        // Also what ends there: of a trap handlers look at what stands before.
-        for cover in begun.iter().rev().take_while(|c| at <= u64::from(c.at) + JUMP) {
+        // Also what ends there, or begins with the jump's last byte: of a trap, or a system call, which has two bytes, handlers look at what stands before.
+        for cover in begun.iter().rev().take_while(|c| at < u64::from(c.at) + JUMP + 2) {
             self.take_back(core::slice::from_ref(cover));
         }
     }
@@ -193,11 +246,16 @@ impl Patches {
         self.all.binary_search_by_key(&at, |p| p.at).ok().map(|i| &self.all[i])
     }
 
-    /// Whether a jump is in place. One that is being taken back may count as either.
+    /// Whether a jump is in place. One that is being taken back may count as either; where the code cannot be read, nobody sees one.
     fn is_there(&self, patch: &Patch) -> bool {
+        if self.cover(patch.at).is_none() {
+            return true;
+        }
         let at = self.address(patch.at);
-        // SAFETY: code of the module; its tables were found to lead into it.
-        unsafe { (at as *const u8).read_volatile() == 0xe9 && ((at + 1) as *const [u8; 4]).read_volatile() == distance(patch).to_le_bytes() }
+        // (Later the kernel may not be asked any more.)
+        let readable = STATE.load(Ordering::SeqCst) == GIVEN_UP || sys::is_readable(at as usize, JUMP as usize);
+        // SAFETY: code of the module, to which its tables were found to lead, and it can be read.
+        readable && unsafe { (at as *const u8).read_volatile() == 0xe9 && ((at + 1) as *const [u8; 4]).read_volatile() == distance(patch).to_le_bytes() }
     }
 }
 

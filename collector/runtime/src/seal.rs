@@ -128,7 +128,7 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     if option == PR_SET_SECCOMP && (a == 1 || a == 2) { restrict(a - 1, b as *const Program, || call() as isize) as i32 } else { call() }
 }
 
-/// `syscall(SYS_seccomp, …)`; others are passed on as they are.
+/// `syscall(SYS_seccomp, …)` and `syscall(SYS_prctl, …)`; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.
@@ -138,14 +138,22 @@ pub unsafe extern "C" fn syscall() {
     naked_asm!(
         "cmp rdi, {number}",
         "je {seccomp}",
+        "cmp rdi, {prctl_number}",
+        "je {prctl_by_number}",
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        number = const SECCOMP, seccomp = sym seccomp, real = sym real)
+        number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real)
 }
 
 const SECCOMP: usize = 317;
+const PRCTL: usize = 157;
+
+unsafe extern "C" fn prctl_by_number(_number: usize, option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+    // SAFETY: the caller's arguments.
+    unsafe { prctl(option as i32, a, b, c, d) as isize }
+}
 
 extern "C" fn real() -> usize {
     next!(c"syscall", unsafe extern "C" fn()).map_or(missing as *const () as usize, |real| real as usize)

@@ -324,7 +324,7 @@ pub const MODULE_OVERLAP: u32 = 5;
 pub const MODULE_NOT_TRANSLATED: u32 = 7;
 /// [`ModuleRow::result`]: the process has more modules than the runtime can keep.
 pub const MODULE_TOO_MANY: u32 = 8;
-/// [`ModuleRow::result`]: its code could not be made writable, or its patch table is damaged.
+/// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 
 /// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
