@@ -214,7 +214,11 @@ fn a_library_opened_at_run_time() {
     let mut older = std::fs::read(&library.path).unwrap();
     let note = |b: &[u8]| b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0";
     let at = older.windows(16).position(note).expect("a note");
-    for (at, less) in [(at + 4, 16), (at + 16, 1)] {
+    let number = |b: &[u8], at: usize| u64::from_le_bytes(*b[at..].first_chunk().unwrap());
+    // The program header that leads to it.
+    let headers = (0..usize::from(older[56])).map(|n| number(&older, 32) as usize + n * 56);
+    let header = headers.into_iter().find(|&h| older[h] == 4 && number(&older, h + 8) == at as u64).expect("a header of the note");
+    for (at, less) in [(at + 4, 16), (at + 16, 1), (header + 32, 16), (header + 40, 16)] {
         let word: &mut [u8; 4] = older[at..].first_chunk_mut().unwrap();
         *word = (u32::from_le_bytes(*word) - less).to_le_bytes();
     }
