@@ -210,6 +210,11 @@ fn a_library_opened_at_run_time() {
     let rows = trace.threads.values().flatten().filter(|r| r.module == module).count();
     assert!(rows >= 3 * 50, "{rows} rows of the library");
 
+    // Where its code cannot be changed it runs as it is.
+    let options = ["--mode", "full", "--force"];
+    let got = tools::run(&mut record_command(&options, &dir.path().join("trace"), &app.path, &[library.path.to_str().unwrap(), "sealed"]), LIMIT).unwrap();
+    same_result("sealed loader", &expected, &got).unwrap();
+
     // As an earlier version would have made it: its note is shorter.
     let mut older = std::fs::read(&library.path).unwrap();
     let note = |b: &[u8]| b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0";
@@ -224,7 +229,7 @@ fn a_library_opened_at_run_time() {
     }
     let old = dir.path().join("libolder.so");
     std::fs::write(&old, older).unwrap();
-    let got = tools::run(&mut record_command(&["--mode", "full", "--force"], &dir.path().join("trace"), &app.path, &[old.to_str().unwrap()]), LIMIT).unwrap();
+    let got = tools::run(&mut record_command(&options, &dir.path().join("trace"), &app.path, &[old.to_str().unwrap()]), LIMIT).unwrap();
     same_result("loader of an older library", &expected, &got).unwrap();
     let said = String::from_utf8_lossy(&got.stderr);
     assert!(said.contains("another version of mgz"), "{said}");
