@@ -3,7 +3,7 @@
 //! Such an object may also be filled with the action that was in force before, and be put back somewhere; so that nobody seems to have written it.
 
 use super::{FLAGS, SA_SIGINFO};
-use crate::functions::{Input, Program};
+use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::RegSet;
 use crate::regs::{gpr, reg_use, registers};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -27,7 +27,32 @@ pub struct Built {
 
 /// All in a file. Instructions are read one after the other; what registers hold is not known, but that two stores off the same one go to the same object.
 pub fn find(input: &Input, program: &Program) -> Vec<Built> {
-    program.functions.par_iter().flat_map_iter(|f| input.slice(&f.range).map_or_else(Vec::new, |bytes| in_function(input, bytes, &f.range))).collect()
+    let in_function = |f: &FunctionInfo| input.slice(&f.range).filter(|bytes| may_set_siginfo(bytes)).map_or_else(Vec::new, |bytes| in_function(input, bytes, &f.range));
+    program.functions.par_iter().flat_map_iter(in_function).collect()
+}
+
+/// Whether any of these bytes may begin opcode, operands and constant of an instruction that [`sets_siginfo`] in memory: hardly any function has such, so that few are decoded.
+fn may_set_siginfo(bytes: &[u8]) -> bool {
+    /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four bytes; `or` with one byte.
+    const OPCODES: [u8; 3] = [0xc7, 0x81, 0x83];
+    const SHORT: u8 = 0x83;
+    memchr::memchr3_iter(OPCODES[0], OPCODES[1], OPCODES[2], bytes).any(|at| {
+        let Some(&modrm) = bytes.get(at + 1) else { return false };
+        if modrm >> 6 == 3 || modrm >> 3 & 7 > 1 {
+            return false;
+        }
+        let has_sib = modrm & 7 == 4;
+        let base = if has_sib { bytes.get(at + 2).map_or(0, |sib| sib & 7) } else { modrm & 7 };
+        let distance = match modrm >> 6 {
+            0 if base == 5 => 4,
+            0 => 0,
+            1 => 1,
+            _ => 4,
+        };
+        let constant = bytes.get(at + 2 + usize::from(has_sib) + distance..).unwrap_or(&[]);
+        let value = if bytes[at] == SHORT { constant.first().map(|&b| b as i8 as u64) } else { constant.first_chunk().map(|b| u32::from_le_bytes(*b).into()) };
+        value.is_some_and(has_siginfo)
+    })
 }
 
 fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
@@ -77,5 +102,40 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
 
 fn sets_siginfo(inst: &Instruction) -> bool {
     let is_one = matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Or) && inst.op_count() == 2;
-    is_one && inst.try_immediate(1).is_ok_and(|value| value & 0xffff_ffff & !ALL_FLAGS == 0 && value & SA_SIGINFO != 0)
+    is_one && inst.try_immediate(1).is_ok_and(has_siginfo)
+}
+
+/// Whether a constant may be flags of an action, SA_SIGINFO among them.
+fn has_siginfo(value: u64) -> bool {
+    value & 0xffff_ffff & !ALL_FLAGS == 0 && value & SA_SIGINFO != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_sets_flags_in_memory_is_seen_by_its_bytes() {
+        let prefixes: [&[u8]; 8] = [&[], &[0x48], &[0x4f], &[0x67], &[0x64], &[0xf0], &[0xf2, 0x41], &[0x66]];
+        let mut setting = 0;
+        for prefix in prefixes {
+            for opcode in 0..=255 {
+                for modrm in 0..=255 {
+                    for (sib, constant) in [(0x24, 4), (0xe5, 4), (0x25, 6), (0x24, 0)] {
+                        for distance in 0..8 {
+                            // The constant lies behind distances of all lengths.
+                            let mut bytes = [prefix, &[opcode, modrm, sib], &[1; 7][..distance], &[constant, 0, 0, 8, 9, 9, 9, 9, 9]].concat();
+                            let inst = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
+                            bytes.truncate(inst.len());
+                            let sets = inst.op0_kind() == OpKind::Memory && matches!(inst.memory_size().size(), 4 | 8) && sets_siginfo(&inst);
+                            assert!(!sets || may_set_siginfo(&bytes), "{bytes:02x?}");
+                            setting += u32::from(sets);
+                        }
+                    }
+                }
+            }
+        }
+        assert!(setting > 500, "{setting}");
+        assert!(!may_set_siginfo(&[0xc7, 0x40, 0x88, 0x08, 0, 0, 0]) && !may_set_siginfo(&[0xc7]) && !may_set_siginfo(&[0x83, 0x0c]));
+    }
 }

@@ -49,6 +49,7 @@ use state::{ARGUMENTS, State, Value, place};
 use uses::{ALL, Look};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
@@ -254,9 +255,12 @@ fn stored(input: &Input, imports: &Imports, address: u64) -> bool {
     input.relative_targets.iter().any(|t| t.1 == address && is_data(t.0)) || !input.pie && input.segments.iter().any(word)
 }
 
+/// The bytes of `syscall`.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
 /// Whether the two bytes at `at` are those of `syscall`.
 fn is_system_call(input: &Input, at: u64) -> bool {
-    input.bytes_at(at).is_some_and(|b| b.starts_with(&[0x0f, 0x05]))
+    input.bytes_at(at).is_some_and(|b| b.starts_with(&SYSCALL))
 }
 
 /// Whether four bytes in no function look like the distance in a call, a jump or a memory operand, or like an address. Padding in front of a
@@ -278,19 +282,35 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// A set of addresses that is asked for each byte of the code: nearly all answers are no, and cost one look.
-struct Sought([bool; 4096]);
+/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a short piece of code those are few, so that they are looked for and not asked for at
+/// each byte.
+struct Ends<'a> {
+    targets: &'a BTreeSet<u64>,
+    /// Addresses do not depend on a load bias, and may be written in code.
+    fixed: bool,
+}
 
-impl Sought {
-    fn new(addresses: &BTreeSet<u64>) -> Sought {
-        let mut by_low_bits = [false; 4096];
-        addresses.iter().for_each(|address| by_low_bits[(address & 4095) as usize] = true);
-        Sought(by_low_bits)
-    }
+impl Ends<'_> {
+    /// The more there are, the longer it takes to look for them.
+    const MOST: usize = 16;
 
-    /// Whether an address with these low bits may be in it.
-    fn may_have(&self, low: u32) -> bool {
-        self.0[(low & 4095) as usize]
+    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer than 64 KiB; `None` if those are many.
+    fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
+        let mut ends: Vec<[u8; 2]> = Vec::new();
+        for target in self.targets {
+            // The least and the greatest distance differ by one there at most.
+            let distances = [code.start, code.end].map(|at| target.wrapping_sub(at).wrapping_sub(4) as u32);
+            for value in distances.into_iter().chain(self.fixed.then_some(*target as u32)) {
+                let [_, _, end @ ..] = value.to_le_bytes();
+                if !ends.contains(&end) {
+                    ends.push(end);
+                }
+            }
+            if ends.len() > Self::MOST {
+                return None;
+            }
+        }
+        Some(ends)
     }
 }
 
@@ -298,27 +318,41 @@ impl Sought {
 /// one, so that nothing is missed; most of what is found is none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const PART: usize = 1 << 16;
-    let sought = Sought::new(targets);
+    let ends = Ends { targets, fixed: !input.pie };
     let mut found = Vec::new();
     for range in &input.exec_ranges {
         let Some(code) = input.slice(range) else { continue };
         // Each part looks at what begins in it.
         let parts = (0..code.len().div_ceil(PART)).into_par_iter().flat_map_iter(|part| {
-            let from = part * PART;
-            let code = &code[from..code.len().min(from + PART + 3)];
-            code.windows(4).enumerate().filter_map({
-                let sought = &sought;
-                move |(i, window)| {
-                    let at = range.start + (from + i) as u64;
-                    let value = u32::from_le_bytes([window[0], window[1], window[2], window[3]]);
-                    let may_be = sought.may_have(relative(at, value) as u32) || !input.pie && sought.may_have(value) || window[..2] == [0x0f, 0x05];
-                    (may_be && (is_system_call(input, at) || refers(input, at, targets))).then_some(at)
+            let (from, to) = (part * PART, code.len().min((part + 1) * PART));
+            let whole = &code[from..code.len().min(to + 3)];
+            let base = range.start + from as u64;
+            let mut all: Vec<u64> = match ends.of(&(base..range.start + to as u64)) {
+                Some(ends) => {
+                    let referring = ends.into_iter().flat_map(|end| everywhere(whole.get(2..).unwrap_or(&[]), end));
+                    referring.chain(everywhere(whole, SYSCALL).filter(|&i| i + 4 <= whole.len())).map(|i| base + i as u64).collect()
                 }
-            })
+                None => (base..).take(whole.len().saturating_sub(3)).collect(),
+            };
+            all.retain(|&at| is_system_call(input, at) || refers(input, at, targets));
+            all.sort_unstable();
+            all.dedup();
+            all
         });
         found.par_extend(parts);
     }
     found
+}
+
+/// Where two bytes stand in others.
+fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
+    let finder = memchr::memmem::Finder::new(&two).into_owned();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = from + finder.find(bytes.get(from..)?)?;
+        from = at + 1;
+        Some(at)
+    })
 }
 
 /// The blocks of a function, if it is understood.
