@@ -3,13 +3,14 @@
 use super::read::{Elf, SYM, Section, dt};
 use super::bytes;
 use object::elf;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A symbol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Symbol<'a> {
-    /// Name; lossy if it is not UTF-8.
-    pub name: std::borrow::Cow<'a, str>,
+    /// The table of names from where its own begins, which ends with a zero.
+    text: &'a [u8],
     /// `STT_*`.
     pub kind: u8,
     /// Section index.
@@ -18,6 +19,18 @@ pub struct Symbol<'a> {
     pub value: u64,
     /// Size in bytes.
     pub size: u64,
+}
+
+impl<'a> Symbol<'a> {
+    /// Name; lossy if it is not UTF-8.
+    pub fn name(&self) -> Cow<'a, str> {
+        String::from_utf8_lossy(bytes::text(self.text, 0).unwrap_or(&[]))
+    }
+
+    /// Whether it has none.
+    fn is_nameless(&self) -> bool {
+        self.text.first() == Some(&0)
+    }
 }
 
 /// Symbols of one table.
@@ -29,9 +42,11 @@ pub fn table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>> {
 }
 
 fn read<'a>(data: &'a [u8], strings: &'a [u8]) -> Vec<Symbol<'a>> {
+    // Every name has an end.
+    let strings = &strings[..memchr::memrchr(0, strings).map_or(0, |last| last + 1)];
     let symbol = |s: &[u8]| {
         Some(Symbol {
-            name: String::from_utf8_lossy(bytes::text(strings, bytes::u32(s, 0)? as usize)?),
+            text: strings.get(bytes::u32(s, 0)? as usize..).filter(|text| !text.is_empty())?,
             kind: bytes::u8(s, 4)? & 15,
             section: bytes::u16(s, 6)?,
             value: bytes::u64(s, 8)?,
@@ -87,18 +102,14 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Defined function symbols of both tables, as `(name, address, size)`.
+/// Defined function symbols of both tables, as `(name, address, size)`, by address and name.
 pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
-    let mut found = Vec::new();
-    for s in all(elf) {
-        let function = s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
-        if function && s.section != 0 && s.value != 0 && !s.name.is_empty() {
-            found.push((s.name.into_owned(), s.value, s.size));
-        }
-    }
-    found.sort();
+    let is_function = |s: &Symbol| s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
+    let defined = all(elf).into_iter().filter(|s| is_function(s) && s.section != 0 && s.value != 0 && !s.is_nameless());
+    let mut found: Vec<(u64, Cow<str>, u64)> = defined.map(|s| (s.value, s.name(), s.size)).collect();
+    found.sort_unstable();
     found.dedup();
-    found
+    found.into_iter().map(|(addr, name, size)| (name.into_owned(), addr, size)).collect()
 }
 
 /// What other symbols say of code: addresses without a type that other files may refer to (what this file does with a label of its own is seen in the code and
@@ -128,7 +139,7 @@ pub fn merge(ranges: &mut Vec<Range<u64>>) {
 
 /// Whether any symbol's name fits.
 pub fn any(elf: &Elf, fits: impl Fn(&str) -> bool) -> bool {
-    all(elf).into_iter().any(|s| fits(&s.name))
+    all(elf).into_iter().any(|s| fits(&s.name()))
 }
 
 #[cfg(test)]
@@ -147,7 +158,8 @@ mod tests {
         let bare = Elf::parse(&bare).unwrap();
         let got = all(&bare);
         assert!(got.len() > 10 && got.len() <= expected.len(), "{} of {}", got.len(), expected.len());
-        assert_eq!(got, expected[..got.len()]);
+        let fields = |s: &Symbol| (s.name().into_owned(), s.kind, s.section, s.value, s.size);
+        assert!(got.iter().map(fields).eq(expected[..got.len()].iter().map(fields)));
         // The hash table knows of all that are defined.
         assert!(expected[got.len()..].iter().all(|s| s.section == 0));
     }
