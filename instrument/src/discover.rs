@@ -2,13 +2,14 @@
 
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
-use crate::disasm::{Body, decode, direct_target, ends_flow, jump_target};
+use crate::disasm::{Body, decode, direct_target, ends_flow, is_padding, jump_target};
 use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
 use crate::room::{JUMP, is_call};
+use crate::skim::{Skimmed, WINDOW, What, four, skim};
 use crate::starts::Starts;
 use crate::tables::is_indirect_jump;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -25,11 +26,12 @@ const MOST_ENTRIES: u64 = 1024;
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
     let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
-    let mut scans: Vec<Scan> = functions.par_iter().map(|f| scan_function(input, f)).collect();
+    let scanner = Scanner::of(input);
+    let mut scans: Vec<Scan> = functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
     let stray: Vec<Scan> = outside.par_iter().map(|r| scan_stray(input, r)).collect();
     let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
-        let more: Vec<Scan> = found.par_iter().map(|f| scan_function(input, f)).collect();
+        let more: Vec<Scan> = found.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
         scans.extend(more);
         functions.extend(found);
     }
@@ -75,9 +77,10 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         }
     }
     tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.distances.iter().copied()).collect());
-    words(input, &mut program);
+    let written = if input.pie { Vec::new() } else { written_addresses(input) };
+    words(input, &mut program, &written);
     let halves = scans.iter().any(|s| s.halves);
-    odd_words(input, &mut program, halves);
+    odd_words(input, &mut program, &written, halves);
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
@@ -355,15 +358,25 @@ impl Scan {
     /// `reached`: control is seen to come there.
     fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction, reached: bool) {
         if let Some(target) = direct_target(inst) {
-            if jump_target(inst).is_none() {
-                if inst.mnemonic() == Mnemonic::Xbegin {
-                    self.left = Some(LeftReason::Transaction);
-                }
-                if reached { &mut self.calls } else { &mut self.doubtful }.push(target);
-            } else if !range.contains(&target) {
-                if reached { &mut self.branches } else { &mut self.doubtful }.push(target);
+            if inst.mnemonic() == Mnemonic::Xbegin {
+                self.left = Some(LeftReason::Transaction);
             }
+            self.note_target(range, target, jump_target(inst).is_some(), reached);
         }
+        self.note_operands(input, range, inst);
+    }
+
+    /// Notes where a jump, or else a call, leads to.
+    fn note_target(&mut self, range: &Range<u64>, target: u64, is_jump: bool, reached: bool) {
+        if !is_jump {
+            if reached { &mut self.calls } else { &mut self.doubtful }.push(target);
+        } else if !range.contains(&target) {
+            if reached { &mut self.branches } else { &mut self.doubtful }.push(target);
+        }
+    }
+
+    /// Notes what an instruction refers to but for a target.
+    fn note_operands(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction) {
         if inst.is_ip_rel_memory_operand() {
             self.refer(input, inst, inst.ip_rel_memory_address());
         } else if !input.pie {
@@ -412,21 +425,6 @@ impl Scan {
     }
 }
 
-/// Whether an instruction may have something that [`Scan::note`] asks for: most have not, which is seen at once.
-fn tells(insn: &Insn, pie: bool) -> bool {
-    let inst = &insn.inst;
-    let kinds = [inst.op0_kind(), inst.op1_kind(), inst.op2_kind(), inst.op3_kind()];
-    let is_plain = |kind: &OpKind| {
-        use OpKind::*;
-        matches!(kind, Register | Memory | Immediate8 | Immediate8_2nd | Immediate8to16 | Immediate8to32 | Immediate8to64 | Immediate16)
-    };
-    if insn.flow != FlowControl::Next || !kinds.iter().all(is_plain) || handles_gs(inst) {
-        return true;
-    }
-    let fixed = || matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
-    kinds.contains(&OpKind::Memory) && (fixed() || inst.segment_prefix() == Register::GS || !pie && inst.memory_displacement64() > 0xffff)
-}
-
 /// Whether an instruction reads or writes the register itself.
 fn handles_gs(inst: &Instruction) -> bool {
     let special = matches!(inst.mnemonic(), Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs);
@@ -448,34 +446,248 @@ fn is_segmented(kind: OpKind) -> bool {
     )
 }
 
-fn scan_function(input: &Input, f: &FunctionInfo) -> Scan {
-    let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
-    let Some(bytes) = input.slice(&f.range) else {
-        scan.left = Some(LeftReason::NoBytes);
-        return scan;
-    };
-    let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
-    let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
-    match decode(bytes, f.range.start, &entries) {
-        Ok(body) => {
-            let reached = reached(&body, &f.range, &entries);
-            let telling = body.insns.iter().zip(&reached).filter(|(i, _)| tells(i, input.pie));
-            telling.for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-            scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
-            if body.insns.iter().any(is_indirect_jump) {
+/// Finds out what functions refer to.
+struct Scanner<'a> {
+    input: &'a Input<'a>,
+    /// All code is in here.
+    code: Range<u64>,
+    /// All that is in the file, code included.
+    all: Range<u64>,
+}
+
+/// An instruction behind which control may go on elsewhere than at the next one, or that is a call.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Address, and that of the next one.
+    at: u64,
+    next: u64,
+    /// Of a direct jump or call.
+    target: Option<u64>,
+    is_jump: bool,
+    is_call: bool,
+    /// Control cannot go on to the next one.
+    ends: bool,
+}
+
+/// What one function's bytes are, as far as [`skim`] tells: instructions from end to end.
+#[derive(Debug, Default)]
+struct Skim {
+    /// A bit for each byte: an instruction begins there.
+    starts: Vec<u64>,
+    turns: Vec<Turn>,
+    /// Addresses in the function that operands in memory have by their distance.
+    referred: Vec<u64>,
+    /// It has an indirect jump.
+    jumps: bool,
+    /// Control is seen to come to a turn.
+    reached: Vec<bool>,
+}
+
+impl Skim {
+    fn clear(&mut self, bytes: usize) {
+        self.starts.clear();
+        self.starts.resize(bytes.div_ceil(64), 0);
+        self.turns.clear();
+        self.referred.clear();
+        self.jumps = false;
+    }
+
+    fn is_start(&self, offset: u64) -> bool {
+        self.starts[(offset / 64) as usize] >> (offset % 64) & 1 == 1
+    }
+
+    /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it begins.
+    fn reach(&mut self, range: &Range<u64>, entries: impl Iterator<Item = u64>) {
+        self.reached.clear();
+        self.reached.resize(self.turns.len(), self.jumps);
+        if self.jumps {
+            return;
+        }
+        let (turns, reached) = (&self.turns, &mut self.reached);
+        // Between two turns control goes from each instruction to the next.
+        let from = |at: u64| turns.partition_point(|t| t.at < at);
+        let mut work: Vec<usize> = entries.filter(|at| range.contains(at)).map(from).collect();
+        while let Some(first) = work.pop() {
+            for (turn, seen) in turns[first..].iter().zip(&mut reached[first..]) {
+                if std::mem::replace(seen, true) {
+                    break;
+                }
+                work.extend(turn.target.filter(|t| range.contains(t)).map(from));
+                if turn.ends || turn.is_call && self.referred.contains(&turn.next) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Scanner<'a> {
+    fn of(input: &'a Input<'a>) -> Scanner<'a> {
+        let around = |ranges: &mut dyn Iterator<Item = Range<u64>>| ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
+        let code = around(&mut input.exec_ranges.iter().cloned());
+        let segments = input.segments.iter().map(|s| s.vaddr..s.vaddr.saturating_add(s.bytes.len() as u64));
+        let all = around(&mut segments.chain([code.clone()]).filter(|r| !r.is_empty()));
+        Scanner { input, code, all }
+    }
+
+    fn scan(&self, f: &FunctionInfo, skim: &mut Skim) -> Scan {
+        let input = self.input;
+        let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
+        let Some(bytes) = input.slice(&f.range) else {
+            scan.left = Some(LeftReason::NoBytes);
+            return scan;
+        };
+        let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
+        if self.skim(bytes, &f.range, pads, skim, &mut scan) {
+            if skim.jumps
+                && let Ok(body) = decode(bytes, f.range.start, &pads.iter().map(|p| p.1).collect::<Vec<_>>())
+            {
                 scan.halves = jumps_by_halves(&body.insns);
                 outside_tables(input, f, body, &mut scan);
             }
+            return scan;
         }
-        Err(reason) => {
-            let mut stray = scan_stray(input, &f.range);
-            stray.range = f.range.clone();
-            stray.left = scan.left.or(Some(reason));
-            stray.gs = None;
-            return stray;
-        }
+        self.scan_whole(f, bytes, pads)
     }
-    scan
+
+    /// Notes what a function refers to if it is instructions from its first byte to its last, and all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does,
+    /// but what tells nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
+    fn skim(&self, bytes: &[u8], range: &Range<u64>, pads: &[(Range<u64>, u64)], found: &mut Skim, scan: &mut Scan) -> bool {
+        // (Short distances, which are not looked at, may be negative.)
+        if self.all.end > i64::MAX as u64 {
+            return false;
+        }
+        found.clear(bytes.len());
+        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+        let mut decode_at = |offset: usize| {
+            decoder.set_ip(range.start + offset as u64);
+            decoder.set_position(offset).ok().map(|()| decoder.decode())
+        };
+        let (mut at, mut last) = (0, None);
+        while at < bytes.len() {
+            let mut tail = [0; WINDOW];
+            let window = bytes[at..].first_chunk().unwrap_or_else(|| {
+                tail[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+                &tail
+            });
+            let skimmed = skim(window);
+            let mut next = at + usize::from(skimmed.len);
+            let mut turn = Turn { at: range.start + at as u64, next: range.start + next as u64, target: None, is_jump: false, is_call: false, ends: false };
+            let target = |distance: i32| Some((range.start + next as u64).wrapping_add_signed(distance.into()));
+            let mut asked = None;
+            match skimmed.what {
+                What::Plain if skimmed.displacement | skimmed.constant == 0 => {}
+                What::Plain => {
+                    if self.may_tell(window, &skimmed, turn.next, range) {
+                        asked = decode_at(at);
+                    }
+                }
+                What::Jump(distance) => found.turns.push(Turn { target: target(distance), is_jump: true, ends: true, ..turn }),
+                What::Branch(distance) => found.turns.push(Turn { target: target(distance), is_jump: true, ..turn }),
+                What::Call(distance) => found.turns.push(Turn { target: target(distance), is_call: true, ..turn }),
+                What::Return => found.turns.push(Turn { ends: true, ..turn }),
+                What::Unknown => {
+                    if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
+                        // Filler, as it is to `disasm::sweep`.
+                        let before = last.and_then(&mut decode_at);
+                        if before.is_none_or(|i| ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())) {
+                            break;
+                        }
+                    }
+                    asked = decode_at(at);
+                    next = at + asked.filter(|i| !i.is_invalid()).map_or(0, |i| i.len());
+                    turn.next = range.start + next as u64;
+                }
+            }
+            if let Some(inst) = &asked {
+                found.turns.extend(turn_at(inst, turn));
+                found.jumps |= inst.flow_control() == FlowControl::IndirectBranch;
+                if inst.is_ip_rel_memory_operand() && range.contains(&inst.ip_rel_memory_address()) {
+                    found.referred.push(inst.ip_rel_memory_address());
+                }
+                if inst.mnemonic() == Mnemonic::Xbegin {
+                    scan.left = Some(LeftReason::Transaction);
+                }
+                scan.note_operands(self.input, range, inst);
+            }
+            if next <= at || next > bytes.len() {
+                return false;
+            }
+            found.starts[at / 64] |= 1 << (at % 64);
+            last = Some(at);
+            at = next;
+        }
+        let targets = found.turns.iter().filter_map(|t| t.target).chain(pads.iter().map(|p| p.1)).chain([range.start]);
+        if !targets.into_iter().all(|at| !range.contains(&at) || found.is_start(at - range.start)) {
+            return false;
+        }
+        found.reach(range, pads.iter().map(|p| p.1).chain([range.start]));
+        for (turn, &reached) in found.turns.iter().zip(&found.reached) {
+            if let Some(target) = turn.target {
+                scan.note_target(range, target, turn.is_jump, reached);
+            }
+        }
+        true
+    }
+
+    /// Whether [`Scan::note_operands`] may have something to note of an instruction that [`skim`] has seen, or [`Skim::referred`] is about it. `next`: where it ends.
+    fn may_tell(&self, window: &[u8; WINDOW], skimmed: &Skimmed, next: u64, range: &Range<u64>) -> bool {
+        let input = self.input;
+        let number = |at: u8| four(window, at.into()) as i32 as u64;
+        let leads_on = |at: u64| self.all.contains(&at) && distance(input, at, 0).is_some();
+        if skimmed.displacement != 0 {
+            let displacement = number(skimmed.displacement);
+            if skimmed.ip_relative {
+                let at = next.wrapping_add(displacement);
+                let is_near = self.code.contains(&at) || range.contains(&at);
+                let word = || if skimmed.loads_word { input.word(at) } else { None };
+                return is_near || skimmed.constant != 0 || skimmed.takes_address && leads_on(at) || word().is_some_and(|w| self.code.contains(&w));
+            }
+            let is_word = skimmed.no_base && (skimmed.takes_address || skimmed.loads_word);
+            if !input.pie && (self.code.contains(&displacement) || is_word && self.all.contains(&displacement)) {
+                return true;
+            }
+        }
+        if input.pie || skimmed.constant == 0 {
+            return false;
+        }
+        let constant = number(skimmed.constant);
+        // Whether its sign is extended.
+        [constant, constant & u64::from(u32::MAX)].iter().any(|&c| self.code.contains(&c) || skimmed.takes_constant && leads_on(c))
+    }
+
+    /// The same as [`Scanner::scan`] for any function.
+    fn scan_whole(&self, f: &FunctionInfo, bytes: &[u8], pads: &[(Range<u64>, u64)]) -> Scan {
+        let input = self.input;
+        let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
+        let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
+        match decode(bytes, f.range.start, &entries) {
+            Ok(body) => {
+                let reached = reached(&body, &f.range, &entries);
+                body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
+                scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
+                if body.insns.iter().any(is_indirect_jump) {
+                    scan.halves = jumps_by_halves(&body.insns);
+                    outside_tables(input, f, body, &mut scan);
+                }
+            }
+            Err(reason) => {
+                let mut stray = scan_stray(input, &f.range);
+                stray.range = f.range.clone();
+                stray.left = scan.left.or(Some(reason));
+                stray.gs = None;
+                return stray;
+            }
+        }
+        scan
+    }
+}
+
+/// The turn that an instruction is, if it is one.
+fn turn_at(inst: &Instruction, turn: Turn) -> Option<Turn> {
+    let target = direct_target(inst);
+    let turn = Turn { target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst), ..turn };
+    (target.is_some() || turn.is_call || turn.ends).then_some(turn)
 }
 
 /// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.
@@ -659,21 +871,35 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     }
 }
 
-/// Data words that hold an address inside a function.
-fn words(input: &Input, program: &mut Program) {
-    let mut found: Vec<(u64, u64)> = input.relative_targets.clone();
-    if !input.pie {
-        let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
-        let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-        for segment in &input.segments {
-            let skip = (segment.vaddr.wrapping_neg() & 7) as usize;
-            let words = segment.bytes.get(skip..).unwrap_or(&[]).par_chunks_exact(8).with_min_len(1 << 12).enumerate();
-            found.par_extend(words.filter_map(|(i, chunk)| {
-                let value = u64::from_le_bytes(chunk.try_into().ok()?);
-                (value >= low && value < high).then_some((segment.vaddr + skip as u64 + i as u64 * 8, value))
-            }));
-        }
+/// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, and that address.
+fn written_addresses(input: &Input) -> Vec<(u64, u64)> {
+    const PART: usize = 1 << 16;
+    const BLOCK: usize = 64;
+    let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
+    let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
+    let mut all = Vec::new();
+    for segment in &input.segments {
+        let in_block = |at: usize| {
+            let bytes = &segment.bytes[at..];
+            let may_be = high > 1 << 32 || bytes.first_chunk().is_none_or(has_zeros);
+            let windows = bytes[..if may_be { bytes.len().min(BLOCK + 7) } else { 0 }].windows(8).zip(segment.vaddr + at as u64..);
+            windows.map(|(w, at)| (at, w.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)))).filter(|w| w.1.wrapping_sub(low) < high.saturating_sub(low))
+        };
+        let in_part = |part: usize| (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK).flat_map(in_block);
+        all.par_extend((0..segment.bytes.len().div_ceil(PART)).into_par_iter().flat_map_iter(in_part));
     }
+    all
+}
+
+/// Whether the upper half of some eight bytes, of which the first is among the first 64, is zero.
+fn has_zeros(bytes: &[u8; 71]) -> bool {
+    (0..64).fold(false, |any, i| any | (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0))
+}
+
+/// Data words that hold an address inside a function. `written`: see [`written_addresses`].
+fn words(input: &Input, program: &mut Program, written: &[(u64, u64)]) {
+    let mut found: Vec<(u64, u64)> = input.relative_targets.clone();
+    found.extend(written.iter().filter(|w| w.0 % 8 == 0));
     for (at, target) in found {
         // In code it is no word of a table, perhaps.
         if let Some(id) = inside(program, target).filter(|_| input.is_code(at)) {
@@ -698,7 +924,15 @@ fn words(input: &Input, program: &mut Program) {
 
 /// Words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte, in code as well, and, if `halves` says
 /// that something jumps to such, of four bytes.
-fn odd_words(input: &Input, program: &mut Program, halves: bool) {
+fn odd_words(input: &Input, program: &mut Program, written: &[(u64, u64)], halves: bool) {
+    if !halves {
+        for &(_, target) in written.iter().filter(|w| w.1 >> 32 == 0) {
+            if let Some(id) = inside(program, target) {
+                program.functions[id.0 as usize].aimed.push(target);
+            }
+        }
+        return;
+    }
     if input.pie {
         return;
     }
@@ -708,10 +942,7 @@ fn odd_words(input: &Input, program: &mut Program, halves: bool) {
         // Nearly no word holds such an address, so that all else is asked of the few that do.
         let word = |number: u64| number.wrapping_sub(low) < high - low;
         let entered = |four: u64| inside(program, four).map(|id| (id, four));
-        let found: Vec<(FunctionId, u64)> = match halves {
-            true => bytes.par_windows(4).with_min_len(1 << 14).filter_map(|w| Some(u64::from(u32::from_le_bytes(*w.first_chunk()?))).filter(|&n| word(n)).and_then(entered)).collect(),
-            false => bytes.par_windows(8).with_min_len(1 << 14).filter_map(|w| Some(u64::from_le_bytes(*w.first_chunk()?)).filter(|&n| word(n) && n >> 32 == 0).and_then(entered)).collect(),
-        };
+        let found: Vec<(FunctionId, u64)> = bytes.par_windows(4).with_min_len(1 << 14).filter_map(|w| Some(u64::from(u32::from_le_bytes(*w.first_chunk()?))).filter(|&n| word(n)).and_then(entered)).collect();
         found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
     }
 }
@@ -750,28 +981,67 @@ fn finish(f: &mut FunctionInfo, options: &Options, input: &Input) {
 mod tests {
     use super::*;
 
+    /// This program's own functions, as if it were position independent and as if not.
     #[test]
-    fn what_is_passed_over_tells_nothing() {
-        // All of it is code, so that whatever could be an address is one.
-        let all = Input { exec_ranges: vec![0..1 << 47, 0xffff_8000_0000_0000..u64::MAX], ..Input::default() };
-        let (mut random, mut passed) = (1u64, 0);
-        for n in 0..400_000 {
-            let bytes: [u8; 16] = std::array::from_fn(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (random >> 56) as u8
-            });
-            let insn = crate::disasm::make(Decoder::with_ip(64, &bytes, 0x40_1000, DecoderOptions::NONE).decode());
-            let input = Input { pie: n % 2 == 0, ..all.clone() };
-            if insn.inst.is_invalid() || tells(&insn, input.pie) {
-                continue;
-            }
-            passed += 1;
-            let mut scan = Scan::default();
-            scan.note(&input, &(0x40_1000..0x40_1010), &insn.inst, true);
-            let lists = [&scan.branches, &scan.calls, &scan.doubtful, &scan.taken, &scan.distances];
-            let is_empty = lists.iter().all(|l| l.is_empty()) && scan.others.is_empty() && scan.used.is_empty() && scan.gs.is_none() && scan.left.is_none();
-            assert!(is_empty, "{} {:x?}", insn.inst, &bytes[..insn.inst.len()]);
+    fn what_is_not_decoded_tells_nothing() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = crate::elf::Elf::parse(&data).unwrap();
+        let unwind = crate::unwind::Tables::read(&elf).unwrap();
+        let input = crate::rewrite::analysis_input(&elf, &unwind);
+        let functions = known_functions(&input);
+        for pie in [true, false] {
+            let input = Input { pie, ..input.clone() };
+            let scanner = Scanner::of(&input);
+            let skimmed: usize = functions.par_iter().step_by(3).map_init(Skim::default, |skim, f| compare(&scanner, f, skim)).sum();
+            assert!(skimmed > functions.len() / 4, "{skimmed} of {}", functions.len());
         }
-        assert!(passed > 100_000, "{passed} passed over");
+    }
+
+    /// Whether a function is skimmed, with the same result as if it were decoded.
+    fn compare(scanner: &Scanner, f: &FunctionInfo, skim: &mut Skim) -> usize {
+        let input = scanner.input;
+        let bytes = input.slice(&f.range).unwrap();
+        let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
+        let is_skimmed = scanner.skim(bytes, &f.range, pads, skim, &mut Scan::default());
+        let (scan, whole) = (scanner.scan(f, skim), scanner.scan_whole(f, bytes, pads));
+        let lists = |s: &Scan| [&s.branches, &s.calls, &s.doubtful, &s.taken, &s.distances, &s.ways, &s.tabled, &s.strays].map(Vec::clone);
+        assert_eq!(lists(&scan), lists(&whole), "{:x?}", f.range);
+        let others = |s: &Scan| s.others.iter().map(|u| (u.at, u.changed, u.read)).collect::<Vec<_>>();
+        let rest = |s: &Scan| (s.left, s.inner.clone(), s.jumps, s.halves, s.used.clone(), s.gs, s.course.is_some());
+        assert_eq!((others(&scan), rest(&scan)), (others(&whole), rest(&whole)), "{:x?}", f.range);
+        usize::from(is_skimmed)
+    }
+
+    /// Short functions of whatever bytes, in a file in which all addresses lie in code.
+    #[test]
+    fn so_with_any_bytes() {
+        let (mut random, mut skimmed) = (1u64, 0);
+        let mut number = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 40) as usize
+        };
+        // Turns, filler, what lies near, and what is taken for an address.
+        let pieces: [&[u8]; 24] = [
+            &[0xe8, 1, 0, 0, 0], &[0xe8, 0, 0, 1, 0], &[0xeb, 1], &[0x74, 2], &[0x75, 0xf8], &[0x0f, 0x85, 4, 0, 0, 0], &[0xe9, 0, 0, 1, 0], &[0xc3], &[0xff, 0xd0], &[0xff, 0xe0], &[0xf4], &[0x0f, 0x0b],
+            &[0xcc], &[0x90], &[0], &[0xf0, 0x0f, 0xb1, 0x0f], &[0x48, 0x8d, 5, 3, 0, 0, 0], &[0x48, 0x8d, 5, 0, 0, 1, 0], &[0x48, 0x8b, 5, 0, 0x10, 0, 0], &[0xbf, 8, 0x10, 0x40, 0],
+            &[0xc7, 0xf8, 2, 0, 0, 0], &[0x65, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0], &[0x8b, 4, 0xc5, 0, 0x10, 0x40, 0], &[0x83, 0xc0, 1],
+        ];
+        for n in 0..60_000 {
+            let mut code: Vec<u8> = Vec::new();
+            for _ in 0..number() % 12 + 1 {
+                code.extend_from_slice(pieces[number() % pieces.len()]);
+                code.extend((number() % 32 == 0).then_some(number() as u8));
+            }
+            code.resize(code.len() + [0, 0, 3, 17][number() % 4], 0);
+            let range = 0x40_1000..0x40_1000 + code.len() as u64;
+            code.resize(0x2000, 0x10);
+            let segment = crate::functions::SegmentBytes { vaddr: 0x40_1000, bytes: &code, writable: false, executable: true };
+            let pads = vec![(range.clone(), range.start + number() as u64 % 16)].into_iter().filter(|_| n % 8 == 0).collect();
+            let unwind = vec![crate::ir::UnwindRange { range: range.clone(), landing_pads: pads, understood: true }];
+            let input = Input { exec_ranges: vec![0x40_0000..0x60_0000], segments: vec![segment], unwind, pie: n % 2 == 0, relative_targets: vec![(0x40_2010, 0x40_1003)], ..Input::default() };
+            let f = known_functions(&input).remove(0);
+            skimmed += compare(&Scanner::of(&input), &f, &mut Skim::default());
+        }
+        assert!(skimmed > 10_000, "{skimmed}");
     }
 }

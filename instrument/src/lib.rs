@@ -48,6 +48,7 @@ pub mod report;
 pub mod rewrite;
 pub mod risk;
 pub mod room;
+pub mod skim;
 pub mod starts;
 pub mod stay;
 pub mod symbolic;
