@@ -4,6 +4,7 @@
 use crate::regs::{RSP, gpr};
 use iced_x86::{Instruction, Register};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
@@ -141,23 +142,26 @@ pub fn place(address: Value) -> Option<i64> {
     }
 }
 
-/// Registers, frame and statics.
+/// Known bits (zeros, ones) by byte.
+type Bytes = BTreeMap<i64, (u8, u8)>;
+
+/// Registers, frame and statics. There is one for each instruction of a function: they share what is the same in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// General purpose registers.
     pub regs: [Value; 16],
     /// Vector registers that are zero in all bits that a store of them may write (bit n: register n).
     pub zero_vectors: u32,
-    /// Known bits (zeros, ones) of bytes that this function wrote; bytes that are not here have their content from elsewhere.
-    bytes: BTreeMap<i64, (u8, u8)>,
+    /// Of bytes that this function wrote; bytes that are not here have their content from elsewhere.
+    bytes: Rc<Bytes>,
     /// Eight-byte words of the frame that hold an address or an argument.
-    words: BTreeMap<i64, Value>,
+    words: Rc<BTreeMap<i64, Value>>,
     /// Somebody else may know an address in the frame.
     pub escaped: bool,
     /// Addresses in the frame that callees of which nothing is known were given.
-    lent: BTreeSet<i64>,
+    lent: Rc<BTreeSet<i64>>,
     /// Actions that were in force before and have their handlers still.
-    saved: BTreeSet<i64>,
+    saved: Rc<BTreeSet<i64>>,
 }
 
 /// Size of glibc's `struct sigaction`, and of the handler at its start, bytes.
@@ -177,40 +181,51 @@ impl State {
 
     /// Nothing known.
     pub fn unknown() -> State {
-        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: BTreeMap::new(), words: BTreeMap::new(), escaped: false, lent: BTreeSet::new(), saved: BTreeSet::new() }
+        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: Rc::default(), words: Rc::default(), escaped: false, lent: Rc::default(), saved: Rc::default() }
     }
 
     /// Takes in another way to get here; returns whether that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
-        let before = self.clone();
-        for (mine, theirs) in self.regs.iter_mut().zip(other.regs) {
-            *mine = mine.join(theirs);
+        let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
+        let (zero_vectors, escaped) = (self.zero_vectors & other.zero_vectors, self.escaped | other.escaped);
+        let mut changed = (regs, zero_vectors, escaped) != (self.regs, self.zero_vectors, self.escaped);
+        (self.regs, self.zero_vectors, self.escaped) = (regs, zero_vectors, escaped);
+        if !other.lent.is_subset(&self.lent) {
+            Rc::make_mut(&mut self.lent).extend(other.lent.iter());
+            changed = true;
         }
-        self.zero_vectors &= other.zero_vectors;
-        self.escaped |= other.escaped;
-        self.lent.extend(&other.lent);
-        self.saved.retain(|at| other.saved.contains(at));
-        for (at, (zero, one)) in &mut self.bytes {
-            let (z, o) = other.bytes.get(at).copied().unwrap_or((0, 0));
-            (*zero, *one) = (*zero & z, *one & o);
+        if !self.saved.is_subset(&other.saved) {
+            Rc::make_mut(&mut self.saved).retain(|at| other.saved.contains(at));
+            changed = true;
         }
-        for at in other.bytes.keys() {
-            self.bytes.entry(*at).or_insert((0, 0));
+        changed | join_bytes(&mut self.bytes, &other.bytes) | self.join_words(&other.words)
+    }
+
+    fn join_words(&mut self, other: &Rc<BTreeMap<i64, Value>>) -> bool {
+        if Rc::ptr_eq(&self.words, other) {
+            return false;
         }
-        let places: Vec<i64> = self.words.keys().chain(other.words.keys()).copied().collect();
+        let places: Vec<i64> = self.words.keys().chain(other.keys()).copied().collect();
+        let mut changed = false;
         for at in places {
-            let joined = match (self.words.get(&at), other.words.get(&at)) {
+            let mine = self.words.get(&at).copied();
+            let joined = match (mine, other.get(&at)) {
                 (Some(a), Some(b)) => a.join(*b),
-                (Some(v), None) | (None, Some(v)) => Value::from_taint(v.taint()),
+                (Some(v), None) => Value::from_taint(v.taint()),
+                (None, Some(v)) => Value::from_taint(v.taint()),
                 (None, None) => continue,
             };
-            if joined == Value::ANY {
-                self.words.remove(&at);
-            } else {
-                self.words.insert(at, joined);
+            let joined = Some(joined).filter(|v| *v != Value::ANY);
+            if joined == mine {
+                continue;
             }
+            changed = true;
+            match joined {
+                Some(value) => Rc::make_mut(&mut self.words).insert(at, value),
+                None => Rc::make_mut(&mut self.words).remove(&at),
+            };
         }
-        *self != before
+        changed
     }
 
     /// A register operand of any width, zero-extended.
@@ -283,14 +298,14 @@ impl State {
             Value::Bits { zero, one } => {
                 for i in 0..size.min(MOST as u32) {
                     let byte = if i < 8 { ((zero >> (8 * i)) as u8, (one >> (8 * i)) as u8) } else { (0, 0) };
-                    self.bytes.insert(at + i64::from(i), byte);
+                    Rc::make_mut(&mut self.bytes).insert(at + i64::from(i), byte);
                 }
             }
             _ if size == 8 => {
-                self.words.insert(at, value);
+                Rc::make_mut(&mut self.words).insert(at, value);
             }
             _ if value.taint() != 0 => {
-                self.words.insert(at, Value::Derived(value.taint()));
+                Rc::make_mut(&mut self.words).insert(at, Value::Derived(value.taint()));
             }
             _ => {}
         }
@@ -299,9 +314,7 @@ impl State {
     /// Writes the same byte all over a part of the frame.
     pub fn fill(&mut self, at: i64, size: u64, byte: u8) {
         self.forget(at, size.min(1 << 40) as i64);
-        for i in 0..size.min(MOST) as i64 {
-            self.bytes.insert(at + i, (!byte, byte));
-        }
+        Rc::make_mut(&mut self.bytes).extend((0..size.min(MOST) as i64).map(|i| (at + i, (!byte, byte))));
     }
 
     /// Forgets a part of the frame.
@@ -309,19 +322,22 @@ impl State {
         let end = at.saturating_add(size);
         let gone: Vec<i64> = self.bytes.range(at..end.max(at)).map(|(k, _)| *k).collect();
         gone.iter().for_each(|k| {
-            self.bytes.remove(k);
+            Rc::make_mut(&mut self.bytes).remove(k);
         });
         let gone: Vec<i64> = self.words.range(at.saturating_sub(7)..end.max(at)).map(|(k, _)| *k).collect();
         gone.iter().for_each(|k| {
-            self.words.remove(k);
+            Rc::make_mut(&mut self.words).remove(k);
         });
-        self.saved.retain(|&action| action + HANDLER_BYTES <= at || end <= action);
+        let stays = |&action: &i64| action + HANDLER_BYTES <= at || end <= action;
+        if !self.saved.iter().all(stays) {
+            Rc::make_mut(&mut self.saved).retain(stays);
+        }
     }
 
     /// An action is now the one that was in force before.
     pub fn save(&mut self, at: i64) {
         self.forget(at, ACTION_BYTES);
-        self.saved.insert(at);
+        Rc::make_mut(&mut self.saved).insert(at);
         self.save_perhaps(at);
     }
 
@@ -332,12 +348,14 @@ impl State {
 
     /// An action in the frame is now the one that was in force before, but that its handler is that one is not certain.
     pub fn save_perhaps(&mut self, at: i64) {
-        self.lent.retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
+        if self.is_lent(at) {
+            Rc::make_mut(&mut self.lent).retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
+        }
     }
 
     /// Somebody of whom nothing is known gets this address in the frame.
     pub fn lend(&mut self, at: i64) {
-        self.lent.insert(at);
+        Rc::make_mut(&mut self.lent).insert(at);
     }
 
     /// Whether somebody of whom nothing is known may have written an action in the frame.
@@ -390,11 +408,38 @@ impl State {
     /// Forgets all memory. With `keep`, arguments stay where they were stored: a store by somebody else does not make it certain that
     /// they are gone.
     pub fn forget_all(&mut self, keep: bool) {
-        self.bytes.clear();
-        self.saved.clear();
-        self.words.retain(|_, v| keep && v.taint() != 0);
-        self.words.values_mut().for_each(|v| *v = Value::Derived(v.taint()));
+        (self.bytes, self.saved) = (Rc::default(), Rc::default());
+        let words = self.words.iter().filter(|(_, v)| keep && v.taint() != 0);
+        self.words = Rc::new(words.map(|(&at, v)| (at, Value::Derived(v.taint()))).collect());
     }
+}
+
+/// Knows of each byte what both know: nothing, if only one of them has it. Returns whether that changed anything.
+fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
+    if Rc::ptr_eq(mine, theirs) {
+        return false;
+    }
+    // Mostly the one knows no more than the other.
+    let mut others = theirs.iter().peekable();
+    let is_known = |(at, &(zero, one)): (&i64, &(u8, u8))| {
+        if others.peek().is_some_and(|(key, _)| *key < at) {
+            return false;
+        }
+        let (z, o) = others.next_if(|(key, _)| *key == at).map_or((0, 0), |(_, bits)| *bits);
+        zero & !z == 0 && one & !o == 0
+    };
+    if mine.iter().all(is_known) && others.next().is_none() {
+        return false;
+    }
+    let mine = Rc::make_mut(mine);
+    for (at, (zero, one)) in &mut *mine {
+        let (z, o) = theirs.get(at).copied().unwrap_or((0, 0));
+        (*zero, *one) = (*zero & z, *one & o);
+    }
+    for at in theirs.keys() {
+        mine.entry(*at).or_insert((0, 0));
+    }
+    true
 }
 
 fn is_high(register: Register) -> bool {
