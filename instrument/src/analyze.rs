@@ -54,8 +54,11 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         return Err(LeftReason::Unsupported("the loader changes its instructions (text relocations)"));
     }
     let mut factory = InstructionInfoFactory::new();
-    let again = info.course.as_ref().and_then(|c| recover_again(c, &body, &info.range, &entries, &info.words, &mut factory));
-    let (mut graph, mut found) = again.unwrap_or_else(|| {
+    let again = match &info.course {
+        Some(course) => recover_again(course, body, &info.range, &entries, &info.words),
+        None => Err(body),
+    };
+    let (mut graph, mut found) = again.unwrap_or_else(|body| {
         let all = recover(input, body, &info.range, &entries, &info.words, &mut factory);
         (all.graph, all.found)
     });
@@ -204,22 +207,15 @@ pub struct Course {
 }
 
 /// The same as [`recover`], which was asked before when nothing but landing pads was known of what enters the function: looking for tables takes
-/// longest of all. `None` if what is known now would have changed its course.
-pub fn recover_again(
-    course: &Course,
-    body: &Body,
-    range: &Range<u64>,
-    entries: &Entries,
-    words: &[(u64, u64)],
-    factory: &mut InstructionInfoFactory,
-) -> Option<(Graph, Vec<Found>)> {
+/// longest of all. Gives the instructions back if what is known now would have changed its course.
+pub fn recover_again(course: &Course, body: Body, range: &Range<u64>, entries: &Entries, words: &[(u64, u64)]) -> Result<(Graph, Vec<Found>), Body> {
     let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| spans.iter().any(|s| s.contains(&w.0)));
     let same = course.insns == body.insns.len() && entries.called.is_empty() && entries.outside.is_empty() && entries.suspected.is_empty();
     if !same || !course.spans.iter().all(explained) {
-        return None;
+        return Err(body);
     }
-    let graph = Graph::build(body.clone(), range, entries, &course.jumps);
-    (!is_blind(&graph, |t| t.certain, &course.found, !words.is_empty(), factory)).then(|| (graph, course.found.clone()))
+    // (No jump of it was blind, and words that name targets make none so.)
+    Ok((Graph::build(body, range, entries, &course.jumps), course.found.clone()))
 }
 
 /// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
@@ -246,8 +242,9 @@ pub fn recover(
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
+        let mut last: Option<Graph> = None;
         for _ in 0..ROUNDS {
-            let graph = Graph::build(body.clone(), range, &current, &jumps);
+            let graph = last.take().and_then(|last| last.with_jumps(&body, range, &current, &jumps)).unwrap_or_else(|| Graph::build(body.clone(), range, &current, &jumps));
             let found = tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
@@ -261,6 +258,9 @@ pub fn recover(
                 let course = hopeful.then(|| Course { insns: body.insns.len(), found: found.clone(), jumps, spans: course });
                 return Recovery { graph, found, course };
             }
+            if new.suspected == current.suspected && only_adds(&new_jumps, &jumps) {
+                last = Some(graph);
+            }
             (jumps, current) = (new_jumps, new);
         }
     }
@@ -271,6 +271,12 @@ pub fn recover(
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
     Recovery { graph: Graph::build(body, range, &all, &jumps), found, course: None }
+}
+
+/// Whether jumps have at least the targets that they had before.
+fn only_adds(jumps: &[KnownJump], before: &[KnownJump]) -> bool {
+    let has = |old: &KnownJump| jumps.binary_search_by_key(&old.ip, |j| j.ip).is_ok_and(|n| old.targets.iter().all(|t| jumps[n].targets.binary_search(t).is_ok()));
+    before.iter().all(has)
 }
 
 fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
@@ -352,7 +358,7 @@ fn is_blind(graph: &Graph, enough: impl Fn(&Found) -> bool, found: &[Found], wor
         }
         let Some(target) = gpr(graph.insns[jump].inst.op0_register()) else { return false };
         let body = &graph.insns[block.insns.start as usize..jump];
-        let maker = body.iter().rev().find(|i| reg_use(registers(factory, &i.inst)).clobber.contains(target));
+        let maker = body.iter().rev().find(|i| facts::uses(factory, &i.inst).clobber.contains(target));
         match maker.map(|i| i.inst.mnemonic()) {
             Some(mnemonic) => !matches!(mnemonic, Mnemonic::Mov | Mnemonic::Pop),
             None => !words,
@@ -391,13 +397,13 @@ mod tests {
         let entered = Entries { suspected: vec![0x1005], ..Entries::default() };
         for (entries, words, same) in [(&bare, &words[..0], true), (&bare, &words[..2], true), (&bare, &words[..], false), (&entered, &words[..2], false)] {
             let whole = recover(&input, body.clone(), &range, entries, words, &mut factory);
-            let again = recover_again(&course, &body, &range, entries, words, &mut factory);
-            assert_eq!(again.is_some(), same, "{} words", words.len());
-            if let Some((graph, found)) = again {
+            let again = recover_again(&course, body.clone(), &range, entries, words);
+            assert_eq!(again.is_ok(), same, "{} words", words.len());
+            if let Ok((graph, found)) = again {
                 assert_eq!((shape(&graph), targets(&found)), (shape(&whole.graph), targets(&whole.found)));
             }
         }
-        assert!(recover_again(&course, &Body::of(body.insns[1..].to_vec()), &range, &bare, &[], &mut factory).is_none(), "other instructions");
+        assert!(recover_again(&course, Body::of(body.insns[1..].to_vec()), &range, &bare, &[]).is_err(), "other instructions");
     }
 
     #[test]

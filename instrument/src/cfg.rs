@@ -99,6 +99,40 @@ impl Graph {
         graph
     }
 
+    /// The same graph where more targets of jumps are known, but nothing else that it was built with has changed: blocks are cut there. `None` if a target is filler that was dropped from
+    /// `body`.
+    pub fn with_jumps(mut self, body: &Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Option<Graph> {
+        let mut cuts: Vec<u32> = Vec::new();
+        for &target in jumps.iter().flat_map(|j| &j.targets) {
+            match self.places.get(target) {
+                Some(insn) => cuts.push(insn as u32),
+                None if body.places.get(target).is_some() => return None,
+                None => {}
+            }
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut cuts = cuts.into_iter().peekable();
+        let whole = std::mem::take(&mut self.blocks);
+        self.blocks.reserve(whole.len() + cuts.len());
+        for block in whole {
+            let mut part = Block { insns: block.insns.clone(), succs: BlockIds::new(), preds: BlockIds::new(), external_entry: block.external_entry };
+            while let Some(cut) = cuts.next_if(|&cut| cut < block.insns.end) {
+                if cut > part.insns.start {
+                    let rest = Block { insns: cut..block.insns.end, external_entry: false, ..part.clone() };
+                    part.insns.end = cut;
+                    self.blocks.push(std::mem::replace(&mut part, rest));
+                }
+            }
+            self.blocks.push(part);
+        }
+        self.starts = Places::of(self.blocks.iter().map(|b| self.insns[b.insns.start as usize].ip));
+        self.pads.clear();
+        self.connect(entries, jumps);
+        self.find_roots(range, entries);
+        Some(self)
+    }
+
     fn find_roots(&mut self, range: &Range<u64>, entries: &Entries) {
         let unresolved = (0..self.blocks.len()).any(|b| {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
@@ -312,5 +346,36 @@ mod tests {
         assert_eq!(shape(&g), [(0x100, vec![1]), (0x106, vec![])]);
         assert!(g.blocks[1].external_entry);
         assert_eq!(g.pads, [(BlockId(0), BlockId(1))]);
+    }
+
+    #[test]
+    fn cutting_blocks_gives_the_graph_that_building_gives() {
+        // 100: cmp edi, 3; 103: je 110; 105: jmp rax; 107: nop; 108: mov eax, edi; 10a: call 10f (pad: 10f); 10f: ret; 110: inc eax; 112: jne 108; 114: nop; 115: jmp rcx; 117: int3; 118: ret
+        let code = [
+            0x83, 0xff, 3, 0x74, 0x0b, 0xff, 0xe0, 0x90, 0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3, 0xff, 0xc0, 0x75, 0xf4, 0x90, 0xff, 0xe1, 0xcc, 0xc3,
+        ];
+        let range = 0x100..0x100 + code.len() as u64;
+        let body = decode(&code, 0x100, &[]).unwrap();
+        let entries = Entries { pads: vec![(0x10a..0x10f, 0x10f)], suspected: vec![0x110], ..Entries::default() };
+        let (mut random, mut cut) = (1u64, 0);
+        let mut targets = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let chosen = random >> 32 & random >> 16;
+            (0..30).filter(|bit| chosen >> bit & 1 == 1).map(|bit| 0xff + bit).collect::<Vec<u64>>()
+        };
+        let jumps = |a: &[u64], b: &[u64]| [(0x105, a), (0x115, b)].map(|(ip, targets)| KnownJump { ip, targets: targets.to_vec(), closed: a.len() % 2 == 0 }).to_vec();
+        for _ in 0..2000 {
+            let (a, b, more) = (targets(), targets(), targets());
+            let mut all = [&a[..], &more].concat();
+            all.sort_unstable();
+            all.dedup();
+            let first = Graph::build(body.clone(), &range, &entries, &jumps(&a, &b));
+            let second = Graph::build(body.clone(), &range, &entries, &jumps(&all, &b));
+            if let Some(graph) = first.with_jumps(&body, &range, &entries, &jumps(&all, &b)) {
+                assert_eq!(format!("{graph:?}"), format!("{second:?}"));
+                cut += 1;
+            }
+        }
+        assert!(cut > 500, "{cut}");
     }
 }

@@ -4,8 +4,8 @@
 //! a few dozen, which use their operands in one of four ways, and perhaps the stack, and nothing else. The test compares the answers with iced's.
 
 use crate::ir::RegSet;
-use crate::regs::{RSP, RegUse, gpr};
-use iced_x86::{Code, Instruction, InstructionInfo, OpAccess, OpKind};
+use crate::regs::{RSP, RegUse, gpr, reg_use, registers};
+use iced_x86::{Code, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, OpKind};
 
 /// How an instruction uses its operands.
 pub trait Operands {
@@ -74,6 +74,11 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
     }
     uses.kill = RegSet(uses.kill.0 & !uses.read.0);
     Some(Plain { uses, access })
+}
+
+/// What any instruction does to registers.
+pub fn uses(factory: &mut InstructionInfoFactory, inst: &Instruction) -> RegUse {
+    plain(inst).map_or_else(|| reg_use(registers(factory, inst)), |plain| plain.uses)
 }
 
 /// How plain instructions use their operands.
@@ -158,8 +163,7 @@ static KINDS: [Option<Kind>; CODES] = {
 mod tests {
     use super::*;
     use crate::operands::{accesses, own_destination};
-    use crate::regs::{reg_use, registers};
-    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+    use iced_x86::{Decoder, DecoderOptions};
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes what an operand is, and some.
     #[test]

@@ -59,7 +59,8 @@ pub struct Machine {
 impl Machine {
     /// All registers unknown.
     pub fn new() -> Machine {
-        let mut m = Machine::default();
+        // Room for what a chain of a few blocks needs.
+        let mut m = Machine { values: Vec::with_capacity(64), numbers: FastMap::with_capacity_and_hasher(56, Default::default()), ..Machine::default() };
         for r in 0..16 {
             m.regs[r as usize] = m.intern(Value::Start(Gpr(r)));
         }

@@ -9,10 +9,11 @@
 //! the low 8 or 16 bits bounds a wider one if nothing else does.
 
 use crate::cfg::Graph;
+use crate::facts;
 use crate::functions::Input;
 use crate::hash::{FastHasher, FastMap};
 use crate::ir::{Gpr, Insn, RegSet, TableForm};
-use crate::regs::{CALLER_SAVED, RegUse, gpr, reg_use, registers};
+use crate::regs::{CALLER_SAVED, RegUse, gpr};
 use crate::symbolic::{Id, Machine, Value};
 use iced_x86::{ConditionCode, FlowControl, InstructionInfoFactory, Mnemonic, OpKind};
 use std::hash::{Hash, Hasher};
@@ -243,7 +244,7 @@ impl Known {
 
     fn uses(&mut self, graph: &Graph, factory: &mut InstructionInfoFactory) -> &[RegUse] {
         if self.uses.is_empty() {
-            self.uses = graph.insns.iter().map(|i| reg_use(registers(factory, &i.inst))).collect();
+            self.uses = graph.insns.iter().map(|i| facts::uses(factory, &i.inst)).collect();
         }
         &self.uses
     }
@@ -606,7 +607,7 @@ fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &
         if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
             return None;
         }
-        let u = reg_use(registers(factory, inst));
+        let u = facts::uses(factory, inst);
         if u.read.0 & tainted.0 == 0 {
             tainted = RegSet(tainted.0 & !u.kill.0);
             continue;
@@ -627,6 +628,7 @@ mod tests {
     use super::*;
     use crate::cfg::Entries;
     use crate::disasm::decode;
+    use crate::regs::{reg_use, registers};
 
     #[test]
     fn what_is_known_holds_for_the_same_instructions_only() {
