@@ -79,6 +79,16 @@ impl Places {
         Places { base, words }
     }
 
+    /// Numbers the addresses for which `words` have bits, from `base` on.
+    fn of_bits(base: u64, mut words: Vec<(u64, u32)>) -> Places {
+        let mut before = 0;
+        for word in &mut words {
+            word.1 = before;
+            before += word.0.count_ones();
+        }
+        Places { base, words }
+    }
+
     /// The number of an address.
     pub fn get(&self, at: u64) -> Option<usize> {
         let offset = at.checked_sub(self.base)?;
@@ -147,19 +157,21 @@ pub fn make(inst: Instruction) -> Insn {
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
-    if let Some(mut body) = sweep(bytes, base) {
-        let mut fits = misfit(&body, &range, entries);
+    let mut targets = Vec::new();
+    if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
+        // (What is split off has none.)
+        let mut fits = misfit(&body, &range, entries, targets.iter().copied());
         while let Some(at) = fits
             && body.split(at, bytes, base)
         {
-            fits = misfit(&body, &range, entries);
+            fits = misfit(&body, &range, entries, targets.iter().copied());
         }
         if fits.is_none() && !body.is_nested() {
             return Ok(body);
         }
     }
     let body = follow(bytes, base, entries)?;
-    match misfit(&body, &range, entries) {
+    match misfit(&body, &range, entries, body.insns.iter().filter_map(Insn::direct_target)) {
         None if body.is_nested() => Err(LeftReason::OverlappingInstructions),
         None => Ok(body),
         Some(at) => {
@@ -172,10 +184,16 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
 
 /// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are filler.
 pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
+    sweep_to(bytes, base, |_| {})
+}
+
+/// The same. `leads_to` gets the targets of direct branches and calls in `bytes`.
+fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Body> {
     let mut insns: Vec<Insn> = Vec::with_capacity(bytes.len() / 3 + 1);
+    let mut starts = vec![(0, 0); bytes.len().div_ceil(64)];
     let mut decoder = Decoder::with_ip(64, bytes, base, DecoderOptions::NONE);
-    while decoder.can_decode() {
-        let at = decoder.position();
+    let mut at = 0;
+    while at < bytes.len() {
         if bytes[at] == 0 && insns.last().is_none_or(|i| ends_flow(&i.inst) || is_padding(&i.inst) || is_call(&i.inst)) {
             let zeros = bytes[at..].iter().take_while(|&&b| b == 0).count();
             if at + zeros == bytes.len() {
@@ -189,17 +207,22 @@ pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
         if insn.inst.is_invalid() {
             return None;
         }
-        (insn.ip, insn.len, insn.flow) = (insn.inst.ip(), insn.inst.len() as u8, insn.inst.flow_control());
+        (insn.ip, insn.len, insn.flow) = (base + at as u64, insn.inst.len() as u8, insn.inst.flow_control());
+        if let Some(target) = insn.direct_target().filter(|t| t.wrapping_sub(base) < bytes.len() as u64) {
+            leads_to(target);
+        }
+        starts[at / 64].0 |= 1 << (at % 64);
+        at += usize::from(insn.len);
     }
-    Some(Body::of(insns))
+    Some(Body { insns, places: Places::of_bits(base, starts) })
 }
 
 fn is_call(inst: &Instruction) -> bool {
     matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// The first entry or direct branch target inside `range` that is no instruction start.
-fn misfit(body: &Body, range: &Range<u64>, entries: &[u64]) -> Option<u64> {
+/// The first entry or target inside `range` that is no instruction start.
+fn misfit(body: &Body, range: &Range<u64>, entries: &[u64], mut targets: impl Iterator<Item = u64>) -> Option<u64> {
     let bad = |at: u64| range.contains(&at) && body.places.get(at).is_none();
     if bad(range.start) {
         return Some(range.start);
@@ -207,7 +230,7 @@ fn misfit(body: &Body, range: &Range<u64>, entries: &[u64]) -> Option<u64> {
     if let Some(&at) = entries.iter().find(|&&at| bad(at)) {
         return Some(at);
     }
-    body.insns.iter().filter_map(Insn::direct_target).find(|&at| bad(at))
+    targets.find(|&at| bad(at))
 }
 
 const UNKNOWN: u8 = 0;
@@ -370,6 +393,10 @@ mod tests {
             assert_eq!(places.get(at), all.iter().position(|&a| a == at), "{at:#x}");
         }
         assert_eq!(places.get(u64::MAX), None);
+        let mut words = vec![(0, 0); 12];
+        all.iter().for_each(|at| words[(at - 0x0fe0) as usize / 64].0 |= 1 << ((at - 0x0fe0) % 64));
+        let bits = Places::of_bits(0x0fe0, words);
+        assert!((0x0f00..0x1400).all(|at| bits.get(at) == places.get(at)));
         assert_eq!(Places::of(std::iter::empty()).get(0), None);
     }
 

@@ -492,6 +492,19 @@ impl Skim {
         self.jumps = false;
     }
 
+    /// Notes what an instruction is that was decoded.
+    fn meet(&mut self, inst: &Instruction, range: &Range<u64>) {
+        let target = direct_target(inst);
+        let turn = Turn { at: inst.ip(), next: inst.next_ip(), target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst) };
+        if target.is_some() || turn.is_call || turn.ends {
+            self.turns.push(turn);
+        }
+        self.jumps |= inst.flow_control() == FlowControl::IndirectBranch;
+        if inst.is_ip_rel_memory_operand() && range.contains(&inst.ip_rel_memory_address()) {
+            self.referred.push(inst.ip_rel_memory_address());
+        }
+    }
+
     fn is_start(&self, offset: u64) -> bool {
         self.starts[(offset / 64) as usize] >> (offset % 64) & 1 == 1
     }
@@ -572,21 +585,19 @@ impl<'a> Scanner<'a> {
             });
             let skimmed = skim(window);
             let mut next = at + usize::from(skimmed.len);
-            let mut turn = Turn { at: range.start + at as u64, next: range.start + next as u64, target: None, is_jump: false, is_call: false, ends: false };
-            let target = |distance: i32| Some((range.start + next as u64).wrapping_add_signed(distance.into()));
-            let mut asked = None;
-            match skimmed.what {
-                What::Plain if skimmed.displacement | skimmed.constant == 0 => {}
-                What::Plain => {
-                    if self.may_tell(window, &skimmed, turn.next, range) {
-                        asked = decode_at(at);
+            if !skimmed.is_bare() {
+                let (ip, end) = (range.start + at as u64, range.start + next as u64);
+                let to_decode = match skimmed.what {
+                    What::Plain => self.may_tell(window, &skimmed, end, range),
+                    What::Unknown => true,
+                    what => {
+                        let target = (what != What::Return).then(|| end.wrapping_add_signed(skimmed.distance.into()));
+                        let (is_jump, ends) = (matches!(what, What::Jump | What::Branch), matches!(what, What::Jump | What::Return));
+                        found.turns.push(Turn { at: ip, next: end, target, is_jump, is_call: what == What::Call, ends });
+                        false
                     }
-                }
-                What::Jump(distance) => found.turns.push(Turn { target: target(distance), is_jump: true, ends: true, ..turn }),
-                What::Branch(distance) => found.turns.push(Turn { target: target(distance), is_jump: true, ..turn }),
-                What::Call(distance) => found.turns.push(Turn { target: target(distance), is_call: true, ..turn }),
-                What::Return => found.turns.push(Turn { ends: true, ..turn }),
-                What::Unknown => {
+                };
+                if to_decode {
                     if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
                         // Filler, as it is to `disasm::sweep`.
                         let before = last.and_then(&mut decode_at);
@@ -594,23 +605,16 @@ impl<'a> Scanner<'a> {
                             break;
                         }
                     }
-                    asked = decode_at(at);
-                    next = at + asked.filter(|i| !i.is_invalid()).map_or(0, |i| i.len());
-                    turn.next = range.start + next as u64;
+                    let Some(inst) = decode_at(at).filter(|i| !i.is_invalid()) else { return false };
+                    next = at + inst.len();
+                    found.meet(&inst, range);
+                    if inst.mnemonic() == Mnemonic::Xbegin {
+                        scan.left = Some(LeftReason::Transaction);
+                    }
+                    scan.note_operands(self.input, range, &inst);
                 }
             }
-            if let Some(inst) = &asked {
-                found.turns.extend(turn_at(inst, turn));
-                found.jumps |= inst.flow_control() == FlowControl::IndirectBranch;
-                if inst.is_ip_rel_memory_operand() && range.contains(&inst.ip_rel_memory_address()) {
-                    found.referred.push(inst.ip_rel_memory_address());
-                }
-                if inst.mnemonic() == Mnemonic::Xbegin {
-                    scan.left = Some(LeftReason::Transaction);
-                }
-                scan.note_operands(self.input, range, inst);
-            }
-            if next <= at || next > bytes.len() {
+            if next > bytes.len() {
                 return false;
             }
             found.starts[at / 64] |= 1 << (at % 64);
@@ -640,10 +644,10 @@ impl<'a> Scanner<'a> {
             if skimmed.ip_relative {
                 let at = next.wrapping_add(displacement);
                 let is_near = self.code.contains(&at) || range.contains(&at);
-                let word = || if skimmed.loads_word { input.word(at) } else { None };
-                return is_near || skimmed.constant != 0 || skimmed.takes_address && leads_on(at) || word().is_some_and(|w| self.code.contains(&w));
+                let word = || if skimmed.loads_word() { input.word(at) } else { None };
+                return is_near || skimmed.constant != 0 || skimmed.takes_address() && leads_on(at) || word().is_some_and(|w| self.code.contains(&w));
             }
-            let is_word = skimmed.no_base && (skimmed.takes_address || skimmed.loads_word);
+            let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
             if !input.pie && (self.code.contains(&displacement) || is_word && self.all.contains(&displacement)) {
                 return true;
             }
@@ -653,7 +657,7 @@ impl<'a> Scanner<'a> {
         }
         let constant = number(skimmed.constant);
         // Whether its sign is extended.
-        [constant, constant & u64::from(u32::MAX)].iter().any(|&c| self.code.contains(&c) || skimmed.takes_constant && leads_on(c))
+        [constant, constant & u64::from(u32::MAX)].iter().any(|&c| self.code.contains(&c) || skimmed.takes_constant() && leads_on(c))
     }
 
     /// The same as [`Scanner::scan`] for any function.
@@ -681,13 +685,6 @@ impl<'a> Scanner<'a> {
         }
         scan
     }
-}
-
-/// The turn that an instruction is, if it is one.
-fn turn_at(inst: &Instruction, turn: Turn) -> Option<Turn> {
-    let target = direct_target(inst);
-    let turn = Turn { target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst), ..turn };
-    (target.is_some() || turn.is_call || turn.ends).then_some(turn)
 }
 
 /// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.

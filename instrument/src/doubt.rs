@@ -7,12 +7,13 @@
 
 use crate::cfg::Graph;
 use crate::disasm::{is_padding, make};
+use crate::facts;
 use crate::functions::FunctionInfo;
 use crate::ir::{Insn, RegSet};
-use crate::regs::{gpr, reg_use, registers};
+use crate::regs::{gpr, registers};
 use crate::room::is_call;
 use crate::tables::{Found, is_indirect_jump};
-use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::ops::Range;
 
 /// Instructions that are looked at behind the one that takes an address.
@@ -93,7 +94,7 @@ fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> V
             found.push(i);
         }
         let goes_on = matches!(insn.flow, FlowControl::Next | FlowControl::ConditionalBranch);
-        if !goes_on || reg_use(registers(factory, &insn.inst)).clobber.contains(register) {
+        if !goes_on || facts::uses(factory, &insn.inst).clobber.contains(register) {
             break;
         }
     }
@@ -288,22 +289,35 @@ pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
 }
 
 /// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
+#[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
-    if inst.mnemonic() == Mnemonic::Lea {
+    // Nearly no instruction has such operands, which is seen before its mnemonic is asked for.
+    let is_long = |kind: OpKind| matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64);
+    if is_address(inst.code()) || is_long(inst.op0_kind()) || is_long(inst.op1_kind()) { taken_by(inst) } else { None }
+}
+
+/// Those of `lea`.
+fn is_address(code: Code) -> bool {
+    matches!(code, Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m)
+}
+
+fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
+    if is_address(inst.code()) {
         let fixed = matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
         return fixed.then(|| (inst.memory_displacement64(), inst.memory_index() == Register::None));
     }
-    let source = inst.op_count().checked_sub(1)?;
-    let value = match inst.op_kind(source) {
-        OpKind::Immediate32 => u64::from(inst.immediate32()),
-        OpKind::Immediate32to64 => inst.immediate32to64() as u64,
-        OpKind::Immediate64 => inst.immediate64(),
-        _ => return None,
+    let number = |kind: OpKind| match kind {
+        OpKind::Immediate32 => Some(u64::from(inst.immediate32())),
+        OpKind::Immediate32to64 => Some(inst.immediate32to64() as u64),
+        OpKind::Immediate64 => Some(inst.immediate64()),
+        _ => None,
     };
+    let (of_two, of_one) = (number(inst.op1_kind()), number(inst.op0_kind()));
     match inst.mnemonic() {
-        Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
+        Mnemonic::Mov => Some((of_two?, true)),
+        Mnemonic::Push => Some((of_one?, true)),
         // (What it is compared with is another matter.)
-        Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
+        Mnemonic::Add | Mnemonic::Sub => Some((of_two?, false)),
         _ => None,
     }
 }
@@ -312,7 +326,7 @@ pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
 fn source(before: &[Insn], jump: &Insn, factory: &mut InstructionInfoFactory) -> Source {
     let slot = |inst: &Instruction| Slot::of(inst).map_or(Source::Unknown, Source::Slot);
     let Some(target) = gpr(jump.inst.op0_register()) else { return slot(&jump.inst) };
-    let maker = before.iter().rev().find(|i| reg_use(registers(factory, &i.inst)).clobber.contains(target));
+    let maker = before.iter().rev().find(|i| facts::uses(factory, &i.inst).clobber.contains(target));
     match maker.map(|i| (i.inst.mnemonic(), &i.inst)) {
         Some((Mnemonic::Mov, inst)) => slot(inst),
         Some((Mnemonic::Pop, _)) => Source::Slot(Slot { base: Register::RSP, disp: 0, indexed: false }),
@@ -383,7 +397,7 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
         if insn.flow != FlowControl::Next && insn.flow != FlowControl::ConditionalBranch {
             return or_read(Fate::Other);
         }
-        held.general.0 &= !reg_use(registers(factory, inst)).clobber.0;
+        held.general.0 &= !facts::uses(factory, inst).clobber.0;
         if inst.op_count() > 0 && inst.op0_kind() == OpKind::Register && inst.op0_register().is_vector_register() && !packs {
             held.vectors &= !(1 << inst.op0_register().number());
         }

@@ -10,49 +10,81 @@ pub const WINDOW: usize = 16;
 /// What can be said of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Nothing: it is to be decoded.
-    Unknown,
     /// Control goes on behind it.
     Plain,
-    /// A direct jump by this distance from its end.
-    Jump(i32),
+    /// Nothing: it is to be decoded.
+    Unknown,
+    /// A direct jump.
+    Jump,
     /// The same on a condition.
-    Branch(i32),
+    Branch,
     /// A direct call.
-    Call(i32),
+    Call,
     /// A return.
     Return,
 }
 
 /// An instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Skimmed {
     /// What it is.
     pub what: What,
-    /// Its length, bytes.
+    /// Its length, bytes; 0 if it is unknown.
     pub len: u8,
     /// Where a displacement of four bytes of an operand in memory stands, or 0.
     pub displacement: u8,
     /// Where a constant of four bytes stands, or 0.
     pub constant: u8,
+    /// Of jumps and calls: how far behind its end they lead.
+    pub distance: i32,
     /// The displacement counts from the instruction's end.
     pub ip_relative: bool,
     /// Nothing but an index is added to the displacement, perhaps.
     pub no_base: bool,
-    /// It takes the address of its operand in memory.
-    pub takes_address: bool,
-    /// It moves eight bytes from memory to a register, or adds them.
-    pub loads_word: bool,
-    /// It moves, pushes, adds or subtracts its constant.
-    pub takes_constant: bool,
+    /// Opcode, if it is one of one byte; the ModRM byte, or what stands in its place; with REX.W.
+    opcode: u8,
+    modrm: u8,
+    wide: bool,
 }
 
 impl Skimmed {
     const UNKNOWN: Skimmed = Skimmed::of(What::Unknown, 0);
 
+    #[inline(always)]
     const fn of(what: What, len: usize) -> Skimmed {
         let no = false;
-        Skimmed { what, len: len as u8, displacement: 0, constant: 0, ip_relative: no, no_base: no, takes_address: no, loads_word: no, takes_constant: no }
+        Skimmed { what, len: len as u8, displacement: 0, constant: 0, distance: 0, ip_relative: no, no_base: no, opcode: ESCAPE, modrm: 0, wide: no }
+    }
+
+    /// One that leads elsewhere.
+    #[inline(always)]
+    const fn leading(what: What, len: usize, distance: i32) -> Skimmed {
+        Skimmed { distance, ..Skimmed::of(what, len) }
+    }
+
+    /// Whether control goes on behind it, and no number of four bytes is in it.
+    #[inline(always)]
+    pub fn is_bare(&self) -> bool {
+        self.what as u8 | self.displacement | self.constant == 0
+    }
+
+    /// Whether it takes the address of its operand in memory.
+    pub fn takes_address(&self) -> bool {
+        self.opcode == LEA
+    }
+
+    /// Whether it moves eight bytes from memory to a register, or adds them.
+    pub fn loads_word(&self) -> bool {
+        self.wide && matches!(self.opcode, 0x03 | 0x8b)
+    }
+
+    /// Whether it moves, pushes, adds or subtracts its constant of four bytes.
+    pub fn takes_constant(&self) -> bool {
+        match self.opcode {
+            0x05 | 0x2d | 0x68 | 0xb8..=0xbf | 0xc7 => true,
+            0x81 => matches!(self.modrm >> 3 & 7, 0 | 5),
+            _ => false,
+        }
     }
 }
 
@@ -66,6 +98,8 @@ const SPECIAL: u8 = 0x20;
 const BYTE: u8 = 1;
 /// A constant of four bytes, two behind 0x66.
 const LONG: u8 = 2;
+/// No opcode, but a prefix that is understood.
+const PREFIX: u8 = 0x10;
 /// It may stand behind no prefix, 0x66, 0xf3, 0xf2; of opcodes of two bytes only.
 const BARE: u8 = 0x02;
 const P66: u8 = 0x04;
@@ -121,6 +155,13 @@ static ONE: [u8; 256] = {
     table = fill(table, 0xe8, 0xe9, SPECIAL | LONG);
     table = fill(table, 0xeb, 0xeb, SPECIAL | BYTE);
     table = fill(table, 0xf6, 0xf7, MODRM | SPECIAL);
+    // Segments mean nothing, or add what no address of this file is in.
+    table[0x2e] = PREFIX;
+    table[0x3e] = PREFIX;
+    table[0x64] = PREFIX;
+    table[0x66] = PREFIX;
+    table[0xf2] = PREFIX;
+    table[0xf3] = PREFIX;
     fill(table, 0xfe, 0xff, MODRM | SPECIAL)
 };
 
@@ -203,38 +244,47 @@ static FORMS: [u8; 256] = {
 };
 
 const ESCAPE: u8 = 0x0f;
+const REX: u8 = 0x40;
 const LEA: u8 = 0x8d;
 const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 
 /// Looks at the instruction that `code` begins with. What is behind the code of a function may be anything: it is for the caller to see whether so many bytes are there.
-#[inline]
+#[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
-    // (No place that is asked for is behind the window.)
-    let byte = |at: usize| code[at % WINDOW];
-    let (mut at, mut opcode, mut prefix) = (0, byte(0), BARE);
-    // Those that say which segment mean nothing, or add what no address of this file is in.
-    while matches!(opcode, 0x2e | 0x3e | 0x64 | 0x66 | 0xf2 | 0xf3) {
-        prefix = match opcode {
+    let first = code[0];
+    if first & 0xf0 == REX {
+        with_opcode(code, 1, BARE, first)
+    } else if ONE[usize::from(first)] == PREFIX {
+        prefixed(code)
+    } else {
+        with_opcode(code, 0, BARE, 0)
+    }
+}
+
+/// An instruction with prefixes other than REX.
+fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
+    let (mut at, mut prefix) = (0, BARE);
+    while at < 4 {
+        prefix = match code[at] {
             0x66 if prefix == BARE => P66,
-            0xf3 if prefix & PF2 == 0 => PF3,
-            0xf2 if prefix & PF3 == 0 => PF2,
-            0xf2 | 0xf3 => return Skimmed::UNKNOWN,
-            _ => prefix,
+            0x66 | 0x2e | 0x3e | 0x64 => prefix,
+            0xf3 if prefix != PF2 => PF3,
+            0xf2 if prefix != PF3 => PF2,
+            rex if rex & 0xf0 == REX => return within(with_opcode(code, at + 1, prefix, rex)),
+            _ => return within(with_opcode(code, at, prefix, 0)),
         };
         at += 1;
-        if at > 4 {
-            return Skimmed::UNKNOWN;
-        }
-        opcode = byte(at);
     }
-    let is_bare = at == 0 && opcode & 0xf0 != 0x40;
-    let mut wide = false;
-    if opcode & 0xf0 == 0x40 {
-        wide = opcode & 8 != 0;
-        at += 1;
-        opcode = byte(at);
-    }
-    at += 1;
+    Skimmed::UNKNOWN
+}
+
+/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. That it is not too long is for the caller to see where it has others.
+#[inline(always)]
+fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
+    // (No place that is asked for is behind the window.)
+    let byte = |at: usize| code[at % WINDOW];
+    let (opcode, modrm, wide, is_bare) = (byte(at), byte(at + 1), rex & 8 != 0, at == 0);
+    let at = at + 1;
     if opcode == ESCAPE {
         return two(code, at, prefix, is_bare);
     }
@@ -242,27 +292,25 @@ pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     if fact & KNOWN == 0 || prefix & (PF2 | PF3) != 0 {
         return Skimmed::UNKNOWN;
     }
-    let modrm = byte(at);
-    let mut constant = match fact & (BYTE | LONG) {
-        LONG if prefix == P66 && !wide => 2,
-        LONG => 4,
-        one => usize::from(one),
-    };
+    let mut constant = usize::from(fact & (BYTE | LONG));
+    if constant == usize::from(LONG) && (wide || prefix == BARE) {
+        constant = 4;
+    }
     if fact & SPECIAL != 0 {
         let reg = modrm >> 3 & 7;
-        let near = || i32::from(modrm as i8);
+        let near = i32::from(modrm as i8);
         match opcode {
-            0x70..=0x7f if is_bare => return Skimmed::of(What::Branch(near()), at + 1),
-            0xeb if is_bare => return Skimmed::of(What::Jump(near()), at + 1),
-            0xe8 if is_bare => return Skimmed::of(What::Call(four(code, at) as i32), at + 4),
-            0xe9 if is_bare => return Skimmed::of(What::Jump(four(code, at) as i32), at + 4),
+            0x70..=0x7f if is_bare => return Skimmed::leading(What::Branch, at + 1, near),
+            0xeb if is_bare => return Skimmed::leading(What::Jump, at + 1, near),
+            0xe8 if is_bare => return Skimmed::leading(What::Call, at + 4, four(code, at) as i32),
+            0xe9 if is_bare => return Skimmed::leading(What::Jump, at + 4, four(code, at) as i32),
             0xc3 if is_bare => return Skimmed::of(What::Return, at),
             LEA if modrm < 0xc0 => {}
             // (With eight bytes it is to be decoded.)
             0xb8..=0xbf if !wide => {}
             0xc6 | 0xc7 if reg == 0 => {}
             0xf6 if reg < 2 => constant = 1,
-            0xf7 if reg < 2 => constant = if prefix == P66 && !wide { 2 } else { 4 },
+            0xf7 if reg < 2 => constant = if wide || prefix == BARE { 4 } else { 2 },
             0xf6 | 0xf7 => {}
             0xfe | 0xff if reg < 2 => {}
             0xff if reg == 6 => {}
@@ -272,15 +320,8 @@ pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let mut found = if fact & MODRM != 0 { with_operand(code, at, constant) } else { Skimmed::of(What::Plain, at + constant) };
     if constant == 4 {
         found.constant = found.len - 4;
-        found.takes_constant = match opcode {
-            0x05 | 0x2d | 0x68 | 0xb8..=0xbf | 0xc7 => true,
-            0x81 => matches!(modrm >> 3 & 7, 0 | 5),
-            _ => false,
-        };
     }
-    found.takes_address = opcode == LEA;
-    found.loads_word = wide && matches!(opcode, 0x03 | 0x8b);
-    within(found)
+    Skimmed { opcode, modrm, wide, ..found }
 }
 
 /// The same for an opcode of two bytes, whose second is at `at`.
@@ -288,7 +329,7 @@ fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     let opcode = code[at % WINDOW];
     let at = at + 1;
     if opcode & 0xf0 == 0x80 && is_bare {
-        return Skimmed::of(What::Branch(four(code, at) as i32), at + 4);
+        return Skimmed::leading(What::Branch, at + 4, four(code, at) as i32);
     }
     let fact = TWO[usize::from(opcode)];
     if fact & prefix == 0 {
@@ -298,11 +339,11 @@ fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     if fact & SPECIAL != 0 && code[at % WINDOW] >> 3 & 7 < 4 {
         return Skimmed::UNKNOWN;
     }
-    within(with_operand(code, at, usize::from(fact & BYTE)))
+    with_operand(code, at, usize::from(fact & BYTE))
 }
 
 /// An instruction whose ModRM byte is at `at`, and that ends with a constant of so many bytes.
-#[inline]
+#[inline(always)]
 fn with_operand(code: &[u8; WINDOW], at: usize, constant: usize) -> Skimmed {
     let form = FORMS[usize::from(code[at % WINDOW])];
     let mut end = at + usize::from(form & LEN);
@@ -354,11 +395,13 @@ mod tests {
             FlowControl::UnconditionalBranch => What::Jump,
             FlowControl::ConditionalBranch => What::Branch,
             FlowControl::Call => What::Call,
-            FlowControl::Return => |_| What::Return,
-            FlowControl::Next => |_| What::Plain,
+            FlowControl::Return => What::Return,
+            FlowControl::Next => What::Plain,
             other => panic!("{other:?}: {}", context()),
         };
-        assert_eq!(skimmed.what, what(direct_target(&inst).unwrap_or(0).wrapping_sub(inst.next_ip()) as i32), "{}", context());
+        assert_eq!(skimmed.what, what, "{}", context());
+        assert_eq!(skimmed.distance as i64 as u64, direct_target(&inst).map_or(0, |t| t.wrapping_sub(inst.next_ip())), "{}", context());
+        assert_eq!(skimmed.is_bare(), what == What::Plain && skimmed.displacement == 0 && skimmed.constant == 0);
         assert_ne!(inst.mnemonic(), Mnemonic::Hlt);
         assert!(inst.segment_prefix() != Register::GS && (0..inst.op_count()).all(|o| !is_special(&inst, o)), "{}", context());
         check_operands(code, &inst, &skimmed, &context);
@@ -387,9 +430,9 @@ mod tests {
             assert_eq!(inst.memory_displacement64(), base.wrapping_add(displacement), "{}", context());
         }
         assert_eq!(skimmed.no_base, has_memory && inst.memory_base() == Register::None, "{}", context());
-        assert_eq!(skimmed.takes_address, inst.mnemonic() == Mnemonic::Lea, "{}", context());
+        assert_eq!(skimmed.takes_address(), inst.mnemonic() == Mnemonic::Lea, "{}", context());
         let loads = matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Add) && inst.op0_register().is_gpr64() && inst.op1_kind() == OpKind::Memory;
-        assert!(skimmed.loads_word || !loads, "{}", context());
+        assert!(skimmed.loads_word() || !loads, "{}", context());
         let last = inst.op_count().wrapping_sub(1);
         let constant = if last < 5 { inst.op_kind(last) } else { OpKind::Register };
         let long = matches!(constant, OpKind::Immediate32 | OpKind::Immediate32to64);
@@ -398,7 +441,7 @@ mod tests {
             assert_eq!(four(code, skimmed.constant.into()), inst.immediate(last) as u32, "{}", context());
         }
         let takes = long && matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Push | Mnemonic::Add | Mnemonic::Sub);
-        assert!(skimmed.takes_constant || !takes, "{}", context());
+        assert!(skimmed.takes_constant() || !takes, "{}", context());
     }
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix and pairs of them.
