@@ -9,7 +9,7 @@ use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::ir::{FunctionId, Insn};
 use crate::room::{JUMP, is_call};
-use crate::skim::{Skimmed, WINDOW, What, four, skim};
+use crate::skim::{Skimmed, WINDOW, What, bare_len, four, skim, window};
 use crate::starts::Starts;
 use crate::tables::is_indirect_jump;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -28,7 +28,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
     let scanner = Scanner::of(input);
     let mut scans: Vec<Scan> = functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
-    let stray: Vec<Scan> = outside.par_iter().map(|r| scan_stray(input, r)).collect();
+    let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).collect();
     let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
         let more: Vec<Scan> = found.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
@@ -472,8 +472,8 @@ struct Turn {
 /// What one function's bytes are, as far as [`skim`] tells: instructions from end to end.
 #[derive(Debug, Default)]
 struct Skim {
-    /// A bit for each byte: an instruction begins there.
-    starts: Vec<u64>,
+    /// By byte: an instruction begins there.
+    starts: Vec<bool>,
     turns: Vec<Turn>,
     /// Addresses in the function that operands in memory have by their distance.
     referred: Vec<u64>,
@@ -486,7 +486,7 @@ struct Skim {
 impl Skim {
     fn clear(&mut self, bytes: usize) {
         self.starts.clear();
-        self.starts.resize(bytes.div_ceil(64), 0);
+        self.starts.resize(bytes, false);
         self.turns.clear();
         self.referred.clear();
         self.jumps = false;
@@ -503,10 +503,6 @@ impl Skim {
         if inst.is_ip_rel_memory_operand() && range.contains(&inst.ip_rel_memory_address()) {
             self.referred.push(inst.ip_rel_memory_address());
         }
-    }
-
-    fn is_start(&self, offset: u64) -> bool {
-        self.starts[(offset / 64) as usize] >> (offset % 64) & 1 == 1
     }
 
     /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it begins.
@@ -543,6 +539,11 @@ impl<'a> Scanner<'a> {
         Scanner { input, code, all }
     }
 
+    /// Whether no negative number is an address: those of one byte are not looked at.
+    fn is_low(&self) -> bool {
+        self.all.end <= i64::MAX as u64
+    }
+
     fn scan(&self, f: &FunctionInfo, skim: &mut Skim) -> Scan {
         let input = self.input;
         let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
@@ -566,8 +567,7 @@ impl<'a> Scanner<'a> {
     /// Notes what a function refers to if it is instructions from its first byte to its last, and all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does,
     /// but what tells nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
     fn skim(&self, bytes: &[u8], range: &Range<u64>, pads: &[(Range<u64>, u64)], found: &mut Skim, scan: &mut Scan) -> bool {
-        // (Short distances, which are not looked at, may be negative.)
-        if self.all.end > i64::MAX as u64 {
+        if !self.is_low() {
             return false;
         }
         found.clear(bytes.len());
@@ -576,15 +576,17 @@ impl<'a> Scanner<'a> {
             decoder.set_ip(range.start + offset as u64);
             decoder.set_position(offset).ok().map(|()| decoder.decode())
         };
-        let (mut at, mut last) = (0, None);
+        let (mut at, mut last, mut tail) = (0, None, [0; WINDOW]);
         while at < bytes.len() {
-            let mut tail = [0; WINDOW];
-            let window = bytes[at..].first_chunk().unwrap_or_else(|| {
-                tail[..bytes.len() - at].copy_from_slice(&bytes[at..]);
-                &tail
-            });
+            let window = window(bytes, at, &mut tail);
+            let mut next = at + bare_len(window);
+            if next > at && next <= bytes.len() {
+                found.starts[at] = true;
+                (last, at) = (Some(at), next);
+                continue;
+            }
             let skimmed = skim(window);
-            let mut next = at + usize::from(skimmed.len);
+            next = at + usize::from(skimmed.len);
             if !skimmed.is_bare() {
                 let (ip, end) = (range.start + at as u64, range.start + next as u64);
                 let to_decode = match skimmed.what {
@@ -617,12 +619,11 @@ impl<'a> Scanner<'a> {
             if next > bytes.len() {
                 return false;
             }
-            found.starts[at / 64] |= 1 << (at % 64);
-            last = Some(at);
-            at = next;
+            found.starts[at] = true;
+            (last, at) = (Some(at), next);
         }
         let targets = found.turns.iter().filter_map(|t| t.target).chain(pads.iter().map(|p| p.1)).chain([range.start]);
-        if !targets.into_iter().all(|at| !range.contains(&at) || found.is_start(at - range.start)) {
+        if !targets.into_iter().all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize]) {
             return false;
         }
         found.reach(range, pads.iter().map(|p| p.1).chain([range.start]));
@@ -669,20 +670,62 @@ impl<'a> Scanner<'a> {
             Ok(body) => {
                 let reached = reached(&body, &f.range, &entries);
                 body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-                scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.1).collect();
+                scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.2).collect();
                 if body.insns.iter().any(is_indirect_jump) {
                     scan.halves = jumps_by_halves(&body.insns);
                     outside_tables(input, f, body, &mut scan);
                 }
             }
             Err(reason) => {
-                let mut stray = scan_stray(input, &f.range);
+                let mut stray = self.scan_stray(&f.range);
                 stray.range = f.range.clone();
                 stray.left = scan.left.or(Some(reason));
                 stray.gs = None;
                 return stray;
             }
         }
+        scan
+    }
+
+    /// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure. If data are in between, that may miss what branches there
+    /// lead to.
+    fn scan_stray(&self, range: &Range<u64>) -> Scan {
+        let input = self.input;
+        let mut scan = Scan::default();
+        let Some(bytes) = input.slice(range) else { return scan };
+        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+        let (mut at, mut tail) = (0, [0; WINDOW]);
+        while at < bytes.len() {
+            let window = window(bytes, at, &mut tail);
+            let (skimmed, ip) = (skim(window), range.start + at as u64);
+            let next = at + usize::from(skimmed.len);
+            if skimmed.what == What::Plain && next <= bytes.len() && self.is_low() && !self.may_tell(window, &skimmed, range.start + next as u64, range) {
+                at = next;
+                continue;
+            }
+            decoder.set_ip(ip);
+            if decoder.set_position(at).is_err() {
+                break;
+            }
+            let inst = decoder.decode();
+            at += if inst.is_invalid() { 1 } else { inst.len() };
+            if !inst.is_invalid() {
+                scan.note(input, range, &inst, true);
+                scan.inner.extend(direct_target(&inst).filter(|t| range.contains(t)).map(|t| (ip, t)));
+            }
+        }
+        if range.end - range.start <= MOST_BYTES {
+            for (at, len, target) in branches_anywhere(input, range.clone()) {
+                if !range.contains(&target) {
+                    scan.ways.push(target);
+                } else if len >= JUMP {
+                    // (Short ones are in any data.)
+                    scan.inner.push((at, target));
+                }
+            }
+        }
+        scan.left = None;
+        scan.gs = None;
         scan
     }
 }
@@ -743,40 +786,6 @@ pub(crate) fn pads_of(input: &Input, f: &FunctionInfo) -> Vec<(Range<u64>, u64)>
     pads
 }
 
-/// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure. If data are in between, that may miss what branches there
-/// lead to.
-fn scan_stray(input: &Input, range: &Range<u64>) -> Scan {
-    let mut scan = Scan::default();
-    let Some(bytes) = input.slice(range) else { return scan };
-    let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-    while decoder.can_decode() {
-        let at = decoder.position();
-        let inst = decoder.decode();
-        if inst.is_invalid() {
-            decoder.set_ip(range.start + at as u64 + 1);
-            if decoder.set_position(at + 1).is_err() {
-                break;
-            }
-        } else {
-            scan.note(input, range, &inst, true);
-            scan.inner.extend(direct_target(&inst).filter(|t| range.contains(t)).map(|t| (inst.ip(), t)));
-        }
-    }
-    if range.end - range.start <= MOST_BYTES {
-        for (inst, t) in branches_anywhere(input, range.clone()) {
-            if !range.contains(&t) {
-                scan.ways.push(t);
-            } else if inst.len() as u64 >= JUMP {
-                // (Short ones are in any data.)
-                scan.inner.push((inst.ip(), t));
-            }
-        }
-    }
-    scan.left = None;
-    scan.gs = None;
-    scan
-}
-
 /// Bytes of a function that are not in its instructions.
 fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
     let mut found = Vec::new();
@@ -794,11 +803,24 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
     found
 }
 
-/// Branches and calls that begin at any byte of `range`, and where they lead.
-fn branches_anywhere(input: &Input, range: Range<u64>) -> impl Iterator<Item = (Instruction, u64)> {
+/// Branches and calls that begin at any byte of `range`: where each is, its length, and where it leads.
+fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
     let bytes = input.slice(&range).filter(|b| !b.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc))).unwrap_or(&[]);
-    let at = move |i: usize| Decoder::with_ip(64, &bytes[i..], range.start + i as u64, DecoderOptions::NONE).decode();
-    (0..bytes.len()).map(at).filter(|i| !i.is_invalid()).filter_map(|i| Some((i, direct_target(&i)?)))
+    let (mut found, mut tail) = (Vec::new(), [0; WINDOW]);
+    let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
+    for at in 0..bytes.len() {
+        let skimmed = skim(window(bytes, at, &mut tail));
+        if skimmed.what == What::Plain && at + usize::from(skimmed.len) <= bytes.len() {
+            continue;
+        }
+        decoder.set_ip(range.start + at as u64);
+        if decoder.set_position(at).is_err() {
+            break;
+        }
+        let inst = decoder.decode();
+        found.extend(direct_target(&inst).filter(|_| !inst.is_invalid()).map(|target| (inst.ip(), inst.len() as u64, target)));
+    }
+    found
 }
 
 #[derive(Clone, Copy)]
@@ -876,13 +898,22 @@ fn written_addresses(input: &Input) -> Vec<(u64, u64)> {
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     let mut all = Vec::new();
     for segment in &input.segments {
-        let in_block = |at: usize| {
-            let bytes = &segment.bytes[at..];
-            let may_be = high > 1 << 32 || bytes.first_chunk().is_none_or(has_zeros);
-            let windows = bytes[..if may_be { bytes.len().min(BLOCK + 7) } else { 0 }].windows(8).zip(segment.vaddr + at as u64..);
-            windows.map(|(w, at)| (at, w.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)))).filter(|w| w.1.wrapping_sub(low) < high.saturating_sub(low))
+        let in_part = |part: usize| {
+            let mut found = Vec::new();
+            for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
+                let bytes = &segment.bytes[at..];
+                if high <= 1 << 32 && !bytes.first_chunk().is_none_or(has_zeros) {
+                    continue;
+                }
+                for (i, word) in bytes[..bytes.len().min(BLOCK + 7)].windows(8).enumerate() {
+                    let number = word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+                    if number.wrapping_sub(low) < high.saturating_sub(low) {
+                        found.push((segment.vaddr + (at + i) as u64, number));
+                    }
+                }
+            }
+            found
         };
-        let in_part = |part: usize| (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK).flat_map(in_block);
         all.par_extend((0..segment.bytes.len().div_ceil(PART)).into_par_iter().flat_map_iter(in_part));
     }
     all

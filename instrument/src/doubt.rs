@@ -241,8 +241,15 @@ impl Jumps {
 
 /// Whether the function makes another address of that of its own start.
 pub fn computes_from(graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
-    let mut takes = graph.insns.iter().enumerate().filter_map(|(n, i)| Some((n, i, taken(&i.inst).filter(|t| t.0 == start)?.1)));
-    takes.any(|(n, i, whole)| !whole || fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Changed)
+    for (n, insn) in graph.insns.iter().enumerate() {
+        if let Some((at, whole)) = taken(&insn.inst)
+            && at == start
+            && (!whole || fate(&graph.insns[n + 1..], &insn.inst, factory) == Fate::Changed)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// An address that code takes, and what becomes of it.
@@ -288,36 +295,44 @@ pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
     inst.op0_register().is_gpr64().then_some((slot.disp, is_whole))
 }
 
+/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so many codes.)
+static TAKERS: [bool; 1 << 13] = {
+    use Code::*;
+    let takers = [
+        Lea_r16_m, Lea_r32_m, Lea_r64_m, Mov_rm32_imm32, Mov_rm64_imm32, Mov_r32_imm32, Mov_r64_imm64, Pushq_imm32, Add_rm32_imm32, Add_rm64_imm32, Add_EAX_imm32, Add_RAX_imm32,
+        Sub_rm32_imm32, Sub_rm64_imm32, Sub_EAX_imm32, Sub_RAX_imm32,
+    ];
+    let mut table = [false; 1 << 13];
+    let mut n = 0;
+    while n < takers.len() {
+        table[takers[n] as usize] = true;
+        n += 1;
+    }
+    table
+};
+
 /// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
 #[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
-    // Nearly no instruction has such operands, which is seen before its mnemonic is asked for.
-    let is_long = |kind: OpKind| matches!(kind, OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64);
-    if is_address(inst.code()) || is_long(inst.op0_kind()) || is_long(inst.op1_kind()) { taken_by(inst) } else { None }
-}
-
-/// Those of `lea`.
-fn is_address(code: Code) -> bool {
-    matches!(code, Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m)
+    if TAKERS[inst.code() as usize % TAKERS.len()] { taken_by(inst) } else { None }
 }
 
 fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
-    if is_address(inst.code()) {
+    if inst.mnemonic() == Mnemonic::Lea {
         let fixed = matches!(inst.memory_base(), Register::RIP | Register::EIP | Register::None);
         return fixed.then(|| (inst.memory_displacement64(), inst.memory_index() == Register::None));
     }
-    let number = |kind: OpKind| match kind {
-        OpKind::Immediate32 => Some(u64::from(inst.immediate32())),
-        OpKind::Immediate32to64 => Some(inst.immediate32to64() as u64),
-        OpKind::Immediate64 => Some(inst.immediate64()),
-        _ => None,
+    let source = inst.op_count().checked_sub(1)?;
+    let value = match inst.op_kind(source) {
+        OpKind::Immediate32 => u64::from(inst.immediate32()),
+        OpKind::Immediate32to64 => inst.immediate32to64() as u64,
+        OpKind::Immediate64 => inst.immediate64(),
+        _ => return None,
     };
-    let (of_two, of_one) = (number(inst.op1_kind()), number(inst.op0_kind()));
     match inst.mnemonic() {
-        Mnemonic::Mov => Some((of_two?, true)),
-        Mnemonic::Push => Some((of_one?, true)),
+        Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
         // (What it is compared with is another matter.)
-        Mnemonic::Add | Mnemonic::Sub => Some((of_two?, false)),
+        Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
         _ => None,
     }
 }
@@ -414,4 +429,27 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
 /// Whether the instruction makes its first operand from what it was.
 fn changes(inst: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
     matches!(registers(factory, inst).op0_access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_no_address_is_known_by_its_code() {
+        let mut takers = std::collections::HashSet::new();
+        for prefix in [&[][..], &[0x48], &[0x41], &[0x66], &[0x67], &[0x66, 0x48], &[0xf0], &[0x64]] {
+            for (escape, opcode) in (0..=255).map(|o| (&[][..], o)).chain((0..=255).map(|o| (&[0x0f][..], o))) {
+                for modrm in 0..=255 {
+                    let bytes = [prefix, escape, &[opcode, modrm, 0x25, 1, 2, 3, 4, 5, 6, 7, 8, 9]].concat();
+                    let inst = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
+                    if taken_by(&inst).is_some() {
+                        takers.insert(inst.code());
+                        assert!(taken(&inst) == taken_by(&inst), "{inst}");
+                    }
+                }
+            }
+        }
+        assert_eq!(takers.len(), 16);
+    }
 }

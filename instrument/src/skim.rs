@@ -7,6 +7,20 @@
 /// Bytes that are looked at: more than any instruction has.
 pub const WINDOW: usize = 16;
 
+/// What stands at a place in `bytes`, and zeros behind their end. `tail` is room for that.
+#[inline(always)]
+pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b [u8; WINDOW] {
+    let rest = bytes.get(at..).unwrap_or(&[]);
+    match rest.first_chunk() {
+        Some(window) => window,
+        None => {
+            tail.fill(0);
+            tail[..rest.len()].copy_from_slice(rest);
+            tail
+        }
+    }
+}
+
 /// What can be said of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -248,6 +262,34 @@ const REX: u8 = 0x40;
 const LEA: u8 = 0x8d;
 const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 
+/// Of opcodes that [`bare_len`] knows: a ModRM byte follows; and so many bytes they have, with those of a constant.
+const OPERAND: u8 = 0x80;
+const BYTES: u8 = 0x03;
+
+/// By opcode of one byte; 0 if it is none of them.
+static SHORT: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut n = 0;
+    while n < 256 {
+        let fact = ONE[n];
+        if fact & KNOWN != 0 && fact & (SPECIAL | LONG) == 0 {
+            table[n] = (if fact & MODRM != 0 { OPERAND } else { 0 }) | 1 + (fact & BYTE);
+        }
+        n += 1;
+    }
+    table
+};
+
+/// Length of the instruction that `code` begins with, if it is one of the most frequent ones: those behind which control goes on, without a number of four bytes, and
+/// with no prefix but REX. Else 0: it is for [`skim`] to say.
+#[inline(always)]
+pub fn bare_len(code: &[u8; WINDOW]) -> usize {
+    let at = usize::from(code[0] & 0xf0 == REX);
+    let fact = SHORT[usize::from(code[at])];
+    let form = if fact & OPERAND != 0 { FORMS[usize::from(code[at + 1])] } else { 0 };
+    if fact == 0 || form & (SIB | FAR) != 0 { 0 } else { at + usize::from(fact & BYTES) + usize::from(form & LEN) }
+}
+
 /// Looks at the instruction that `code` begins with. What is behind the code of a function may be anything: it is for the caller to see whether so many bytes are there.
 #[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
@@ -385,6 +427,8 @@ mod tests {
     /// Compares an answer with iced's.
     fn check(code: &[u8; WINDOW]) -> bool {
         let skimmed = skim(code);
+        let bare = bare_len(code);
+        assert!(bare == 0 || skimmed.is_bare() && bare == usize::from(skimmed.len), "{code:02x?}: {bare} bytes");
         if skimmed.what == What::Unknown {
             return false;
         }

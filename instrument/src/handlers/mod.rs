@@ -35,10 +35,10 @@ pub use wrapped::{THROUGH, Wrapped};
 use built::Built;
 use crate::analyze::recover;
 use crate::cfg::{Entries, Graph};
-use crate::disasm::{decode, direct_target};
+use crate::disasm::{Body, decode, direct_target};
 use crate::discover::pads_of;
 use crate::elf::Elf;
-use crate::functions::{Input, Program, SegmentBytes};
+use crate::functions::{FunctionInfo, Input, Program, SegmentBytes};
 use follow::Follow;
 use iced_x86::{FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 use crate::ir::Gpr;
@@ -122,7 +122,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         }
         let mut seen = Seen::default();
         // Most only have bytes that look like a system call, and nothing in them installs anything.
-        let concerned = |f: &usize| graph(input, program, *f).is_none_or(|graph| graph.insns.iter().any(|i| kinds.of(&i.inst, &own) != Kind::None));
+        let concerned = |f: &usize| body(input, program, *f).is_none_or(|body| body.insns.iter().any(|i| kinds.of(&i.inst, &own) != Kind::None));
         let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
         for f in functions {
             if let Err(finding) = search.sites(f, &own, &mut seen) {
@@ -355,16 +355,26 @@ fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Where control comes into a function.
+fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
+    Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.suspected() }
+}
+
+/// The instructions of a function, if it is understood, and filler among them.
+fn body(input: &Input, program: &Program, function: usize) -> Option<Body> {
+    let info = &program.functions[function];
+    let entries = entries_of(input, info);
+    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
+    certain.extend(entries.pads.iter().map(|p| p.1));
+    decode(input.slice(&info.range)?, info.range.start, &certain).ok()
+}
+
 /// The blocks of a function, if it is understood.
 fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     let info = &program.functions[function];
-    let bytes = input.slice(&info.range)?;
-    let entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.suspected() };
-    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
-    certain.extend(entries.pads.iter().map(|p| p.1));
-    let body = decode(bytes, info.range.start, &certain).ok()?;
+    let body = body(input, program, function)?;
     let mut factory = InstructionInfoFactory::new();
-    let graph = recover(input, body, &info.range, &entries, &info.words, &mut factory).graph;
+    let graph = recover(input, body, &info.range, &entries_of(input, info), &info.words, &mut factory).graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
 }
 
