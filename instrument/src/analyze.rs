@@ -202,14 +202,14 @@ pub struct Course {
     insns: usize,
     found: Vec<Found>,
     jumps: Vec<KnownJump>,
-    /// Per round: the tables whose bounds were certain.
+    /// Per round: the tables whose bounds were certain. Sorted, none overlap.
     spans: Vec<Vec<Range<u64>>>,
 }
 
 /// The same as [`recover`], which was asked before when nothing but landing pads was known of what enters the function: looking for tables takes
 /// longest of all. Gives the instructions back if what is known now would have changed its course.
 pub fn recover_again(course: &Course, body: Body, range: &Range<u64>, entries: &Entries, words: &[(u64, u64)]) -> Result<(Graph, Vec<Found>), Body> {
-    let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| spans.iter().any(|s| s.contains(&w.0)));
+    let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| is_in(spans, w.0));
     let same = course.insns == body.insns.len() && entries.called.is_empty() && entries.outside.is_empty() && entries.suspected.is_empty();
     if !same || !course.spans.iter().all(explained) {
         return Err(body);
@@ -247,8 +247,9 @@ pub fn recover(
             let graph = last.take().and_then(|last| last.with_jumps(&body, range, &current, &jumps)).unwrap_or_else(|| Graph::build(body.clone(), range, &current, &jumps));
             let found = tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
-            let spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
-            let new = with_words(&|at| spans.iter().any(|s| s.contains(&at)));
+            let mut spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
+            merge(&mut spans);
+            let new = with_words(&|at| is_in(&spans, at));
             course.push(spans);
             if new.suspected == current.suspected && new_jumps == jumps {
                 // A way that nothing reaches is none only if no jump leads who knows where.
@@ -271,6 +272,11 @@ pub fn recover(
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
     Recovery { graph: Graph::build(body, range, &all, &jumps), found, course: None }
+}
+
+/// Whether an address is in one of some ranges, which are sorted and do not overlap.
+fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
+    ranges.get(ranges.partition_point(|r| r.end <= at)).is_some_and(|r| r.start <= at)
 }
 
 /// Whether jumps have at least the targets that they had before.

@@ -77,10 +77,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         }
     }
     tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.distances.iter().copied()).collect());
-    let written = if input.pie { Vec::new() } else { written_addresses(input) };
-    words(input, &mut program, &written);
-    let halves = scans.iter().any(|s| s.halves);
-    odd_words(input, &mut program, &written, halves);
+    words(input, &mut program, scans.iter().any(|s| s.halves));
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
@@ -924,46 +921,55 @@ fn has_zeros(bytes: &[u8; 71]) -> bool {
     (0..64).fold(false, |any, i| any | (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0))
 }
 
-/// Data words that hold an address inside a function. `written`: see [`written_addresses`].
-fn words(input: &Input, program: &mut Program, written: &[(u64, u64)]) {
-    let mut found: Vec<(u64, u64)> = input.relative_targets.clone();
-    found.extend(written.iter().filter(|w| w.0 % 8 == 0));
-    for (at, target) in found {
-        // In code it is no word of a table, perhaps.
-        if let Some(id) = inside(program, target).filter(|_| input.is_code(at)) {
-            program.functions[id.0 as usize].aimed.push(target);
-            continue;
-        }
-        if input.is_object(target) {
-            program.aimed.push(target);
-            continue;
-        }
-        match program.function_at(target) {
-            Some(id) => {
-                let f = &mut program.functions[id.0 as usize];
-                if f.range.start != target {
-                    f.words.push((at, target));
-                }
-            }
-            None => program.aimed.push(target),
-        }
-    }
-}
-
-/// Words of an executable at a fixed address that hold an address inside a function, where compilers put none: at any byte, in code as well, and, if `halves` says
-/// that something jumps to such, of four bytes.
-fn odd_words(input: &Input, program: &mut Program, written: &[(u64, u64)], halves: bool) {
-    if !halves {
-        for &(_, target) in written.iter().filter(|w| w.1 >> 32 == 0) {
-            if let Some(id) = inside(program, target) {
-                program.functions[id.0 as usize].aimed.push(target);
-            }
-        }
-        return;
+/// Data words that hold an address inside a function. Besides those, of an executable at a fixed address, there are words where compilers put none: at any byte, in code as
+/// well, and, if `halves` says that something jumps to such, of four bytes.
+fn words(input: &Input, program: &mut Program, halves: bool) {
+    for &(at, target) in &input.relative_targets {
+        let holder = program.function_at(target);
+        word(input, program, at, target, holder);
     }
     if input.pie {
         return;
     }
+    for (at, target) in written_addresses(input) {
+        let holder = program.function_at(target);
+        if !halves && target >> 32 == 0 {
+            aim(program, holder, target);
+        }
+        if at % 8 == 0 {
+            word(input, program, at, target, holder);
+        }
+    }
+    if halves {
+        half_words(input, program);
+    }
+}
+
+/// Notes a data word at `at` that holds an address; the function there is `holder`.
+fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Option<FunctionId>) {
+    // In code it is no word of a table, perhaps.
+    let is_inside = holder.is_some_and(|id| program.function(id).range.start != target);
+    if is_inside && input.is_code(at) {
+        aim(program, holder, target);
+    } else if input.is_object(target) || holder.is_none() {
+        program.aimed.push(target);
+    } else if let Some(id) = holder.filter(|_| is_inside) {
+        program.functions[id.0 as usize].words.push((at, target));
+    }
+}
+
+/// Notes that control may come to an address, if it is inside of the function there.
+fn aim(program: &mut Program, holder: Option<FunctionId>, target: u64) {
+    if let Some(f) = holder.map(|id| &mut program.functions[id.0 as usize])
+        && f.range.start != target
+        && f.aimed.last() != Some(&target)
+    {
+        f.aimed.push(target);
+    }
+}
+
+/// Words of four bytes, at any byte, that hold an address inside a function.
+fn half_words(input: &Input, program: &mut Program) {
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
     for bytes in input.segments.iter().map(|s| s.bytes) {

@@ -215,8 +215,10 @@ impl Machine {
     /// A place at a constant distance from a value, or a static: memory whose content is believed to stay until a store that may touch it.
     /// Indexed places are not: each load of a table counts for itself.
     fn believable(&self, address: Id) -> bool {
-        let (_, terms) = self.sum_of(address);
-        matches!(terms[..], [] | [(_, 1)])
+        match self.value(address) {
+            Value::Sum(_, terms) => matches!(terms[..], [] | [(_, 1)]),
+            _ => true,
+        }
     }
 
     fn load(&mut self, address: Id, bytes: u8, insn: usize) -> Id {
@@ -238,18 +240,24 @@ impl Machine {
         let Some(address) = address.filter(|&a| self.believable(a)) else {
             return self.forget_memory();
         };
-        let (at, base) = self.sum_of(address);
-        let memory = std::mem::take(&mut self.memory);
-        let apart = |m: &(Id, u8, Id)| {
-            let (at2, base2) = self.sum_of(m.0);
-            base == base2 && (at2.wrapping_sub(at) as i64 >= bytes as i64 || at.wrapping_sub(at2) as i64 >= i64::from(m.1))
-        };
-        let kept: Vec<_> = memory.into_iter().filter(apart).collect();
-        self.memory = kept;
+        let mut memory = std::mem::take(&mut self.memory);
+        memory.retain(|m| self.distance(address, m.0).is_some_and(|between| between as i64 >= bytes as i64 || between.wrapping_neg() as i64 >= i64::from(m.1)));
+        self.memory = memory;
         self.version += 1;
         if let Some(value) = value {
             self.memory.push((address, bytes as u8, value));
         }
+    }
+
+    /// How far the value `to` is above the value `from`, if they are the same but for constants.
+    fn distance(&self, from: Id, to: Id) -> Option<u64> {
+        let (own, other) = ([(from, 1)], [(to, 1)]);
+        let sum = |id: Id| match self.value(id) {
+            Value::Sum(c, terms) => Some((*c, &terms[..])),
+            _ => None,
+        };
+        let ((from, terms), (to, others)) = (sum(from).unwrap_or((0, &own)), sum(to).unwrap_or((0, &other)));
+        (terms == others).then(|| to.wrapping_sub(from))
     }
 
     fn forget_memory(&mut self) {
