@@ -455,8 +455,7 @@ struct Scanner<'a> {
 /// An instruction behind which control may go on elsewhere than at the next one, or that is a call.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// Address, and that of the next one.
-    at: u64,
+    /// Address of the next one.
     next: u64,
     /// Of a direct jump or call.
     target: Option<u64>,
@@ -469,8 +468,8 @@ struct Turn {
 /// What one function's bytes are, as far as [`skim`] tells: instructions from end to end.
 #[derive(Debug, Default)]
 struct Skim {
-    /// By byte: an instruction begins there.
-    starts: Vec<bool>,
+    /// By byte: 0, or if an instruction begins there, one more than the number of turns before it.
+    starts: Vec<u32>,
     turns: Vec<Turn>,
     /// Addresses in the function that operands in memory have by their distance.
     referred: Vec<u64>,
@@ -483,7 +482,7 @@ struct Skim {
 impl Skim {
     fn clear(&mut self, bytes: usize) {
         self.starts.clear();
-        self.starts.resize(bytes, false);
+        self.starts.resize(bytes, 0);
         self.turns.clear();
         self.referred.clear();
         self.jumps = false;
@@ -492,7 +491,7 @@ impl Skim {
     /// Notes what an instruction is that was decoded.
     fn meet(&mut self, inst: &Instruction, range: &Range<u64>) {
         let target = direct_target(inst);
-        let turn = Turn { at: inst.ip(), next: inst.next_ip(), target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst) };
+        let turn = Turn { next: inst.next_ip(), target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst) };
         if target.is_some() || turn.is_call || turn.ends {
             self.turns.push(turn);
         }
@@ -509,9 +508,9 @@ impl Skim {
         if self.jumps {
             return;
         }
-        let (turns, reached) = (&self.turns, &mut self.reached);
+        let (turns, starts, reached) = (&self.turns, &self.starts, &mut self.reached);
         // Between two turns control goes from each instruction to the next.
-        let from = |at: u64| turns.partition_point(|t| t.at < at);
+        let from = |at: u64| starts[(at - range.start) as usize].saturating_sub(1) as usize;
         let mut work: Vec<usize> = entries.filter(|at| range.contains(at)).map(from).collect();
         while let Some(first) = work.pop() {
             for (turn, seen) in turns[first..].iter().zip(&mut reached[first..]) {
@@ -576,23 +575,24 @@ impl<'a> Scanner<'a> {
         let (mut at, mut last, mut tail) = (0, None, [0; WINDOW]);
         while at < bytes.len() {
             let window = window(bytes, at, &mut tail);
+            let number = found.turns.len() as u32 + 1;
             let mut next = at + bare_len(window);
             if next > at && next <= bytes.len() {
-                found.starts[at] = true;
+                found.starts[at] = number;
                 (last, at) = (Some(at), next);
                 continue;
             }
             let skimmed = skim(window);
             next = at + usize::from(skimmed.len);
             if !skimmed.is_bare() {
-                let (ip, end) = (range.start + at as u64, range.start + next as u64);
+                let end = range.start + next as u64;
                 let to_decode = match skimmed.what {
                     What::Plain => self.may_tell(window, &skimmed, end, range),
                     What::Unknown => true,
                     what => {
                         let target = (what != What::Return).then(|| end.wrapping_add_signed(skimmed.distance.into()));
                         let (is_jump, ends) = (matches!(what, What::Jump | What::Branch), matches!(what, What::Jump | What::Return));
-                        found.turns.push(Turn { at: ip, next: end, target, is_jump, is_call: what == What::Call, ends });
+                        found.turns.push(Turn { next: end, target, is_jump, is_call: what == What::Call, ends });
                         false
                     }
                 };
@@ -616,11 +616,11 @@ impl<'a> Scanner<'a> {
             if next > bytes.len() {
                 return false;
             }
-            found.starts[at] = true;
+            found.starts[at] = number;
             (last, at) = (Some(at), next);
         }
         let targets = found.turns.iter().filter_map(|t| t.target).chain(pads.iter().map(|p| p.1)).chain([range.start]);
-        if !targets.into_iter().all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize]) {
+        if !targets.into_iter().all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize] != 0) {
             return false;
         }
         found.reach(range, pads.iter().map(|p| p.1).chain([range.start]));
