@@ -79,6 +79,19 @@ impl Places {
         Places { base, words }
     }
 
+    /// Takes the numbers of some addresses away, which ascend; those behind get lower ones.
+    pub fn remove(&mut self, addresses: &[u64]) {
+        let mut left = addresses.iter().map(|at| at - self.base).peekable();
+        let mut removed = 0;
+        for (n, (bits, before)) in self.words.iter_mut().enumerate() {
+            *before -= removed;
+            while let Some(offset) = left.next_if(|offset| offset / 64 == n as u64) {
+                *bits &= !(1 << (offset % 64));
+                removed += 1;
+            }
+        }
+    }
+
     /// The number of an address.
     pub fn get(&self, at: u64) -> Option<usize> {
         let offset = at.checked_sub(self.base)?;
@@ -371,6 +384,10 @@ mod tests {
         }
         assert_eq!(places.get(u64::MAX), None);
         assert_eq!(Places::of(std::iter::empty()).get(0), None);
+        let (mut some, removed) = (places, [0x1003, 0x1043, 0x1044, 0x1243]);
+        some.remove(&removed);
+        let rest = [0x1004, 0x1042, 0x1200, 0x123f];
+        assert_eq!(all.map(|at| some.get(at)), all.map(|at| rest.iter().position(|&a| a == at)));
     }
 
     fn ips(body: &Body) -> Vec<u64> {
