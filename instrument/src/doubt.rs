@@ -238,10 +238,12 @@ impl Jumps {
 
 }
 
-/// Whether the function makes another address of that of its own start.
-pub fn computes_from(graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
-    let mut takes = graph.insns.iter().enumerate().filter_map(|(n, i)| Some((n, i, taken(&i.inst).filter(|t| t.0 == start)?.1)));
-    takes.any(|(n, i, whole)| !whole || fate(&graph.insns[n + 1..], &i.inst, factory) == Fate::Changed)
+/// Whether the function makes another address of that of its own start. `takers`: the instructions that take it.
+pub fn computes_from(graph: &Graph, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
+    takers.iter().any(|&n| {
+        let (inst, behind) = (&graph.insns[n as usize].inst, &graph.insns[n as usize + 1..]);
+        taken(inst).is_some_and(|t| !t.1) || fate(behind, inst, factory) == Fate::Changed
+    })
 }
 
 /// An address that code takes, and what becomes of it.

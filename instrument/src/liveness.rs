@@ -15,37 +15,14 @@
 //! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
 //! A function whose extent is a guess, or that has several callable entries, offers none.
 
-use crate::cfg::Graph;
+use crate::cfg::{Exit, Graph};
 use crate::disasm::direct_target;
 use crate::functions::Input;
 use crate::ir::{Insn, RegSet};
-use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse, gpr};
-use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
+use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse};
+use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
-/// The result.
-#[derive(Clone, Debug)]
-pub struct Liveness {
-    /// Live at each block's start.
-    pub live_in: Vec<RegSet>,
-    /// Registers that may be offered where they are dead.
-    pub allowed: RegSet,
-    at_return: RegSet,
-    /// Per instruction: what it reads and what it overwrites for certain.
-    effects: Vec<(u16, u16)>,
-}
-
-/// What the instruction reads for the purpose of liveness.
-fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
-    match insn.flow {
-        FlowControl::Call | FlowControl::IndirectCall => {
-            if through_linkage(input, insn) { ALL.without(R11) } else { ALL }
-        }
-        FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => ALL,
-        _ if insn.inst.code() == Code::Hlt => ALL,
-        _ => u.read,
-    }
-}
-
+/// Whether a call goes through a linkage table.
 fn through_linkage(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
@@ -53,56 +30,105 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// Whether the instruction calls a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
+/// Whether a call is of a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
 fn calls_import(input: &Input, insn: &Insn) -> bool {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
-        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
+        _ if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
         _ => None,
     };
     through.is_some_and(|at| input.imported.contains(&at) && !input.no_return.contains(&at))
 }
 
-/// What the instruction overwrites for certain.
-fn kills(input: &Input, insn: &Insn, u: &RegUse) -> u16 {
-    if calls_import(input, insn) { u.kill.with(R11).0 } else { u.kill.0 }
+/// What an instruction, or several, read before they overwrite it, and what they overwrite for certain.
+#[derive(Clone, Copy, Default)]
+struct Effect {
+    read: u16,
+    kill: u16,
 }
 
-/// Solves liveness. `uses` is per instruction; `trusted`: the function's extent is known and it has one callable entry.
-pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Liveness {
-    let reachable = graph.reachable();
-    let mut written = 0;
-    let mut saved = 0;
-    for (b, block) in graph.blocks.iter().enumerate().filter(|(b, _)| reachable[*b]) {
-        let _ = b;
-        for i in block.insns.start as usize..block.insns.end as usize {
-            written |= uses[i].clobber.0;
-            let inst = &graph.insns[i].inst;
-            if calls_import(input, &graph.insns[i]) {
-                written |= CALLER_SAVED.0;
-            }
-            if uses[i].clobber.contains(RSP) && inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
-                saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
-            }
-        }
+impl Effect {
+    fn then(self, next: Effect) -> Effect {
+        Effect { read: self.read | next.read & !self.kill, kill: self.kill | next.kill }
     }
-    let own = if trusted { CALLER_SAVED.0 & written } else { 0 };
-    let at_return = RegSet(ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0));
-    let allowed = if trusted { RegSet((own | CALLEE_SAVED.0 & written & saved) & !RegSet::EMPTY.with(RSP).with(RBP).0) } else { RegSet::EMPTY };
 
-    let effects: Vec<(u16, u16)> = graph.insns.iter().zip(uses).map(|(insn, u)| (reads(input, insn, u).0, kills(input, insn, u))).collect();
-    let mut gen_kill: Vec<(u16, u16)> = Vec::with_capacity(graph.blocks.len());
-    for block in &graph.blocks {
-        let (mut read, mut kill) = (0u16, 0u16);
-        for &(r, k) in effects[block.insns.start as usize..block.insns.end as usize].iter().rev() {
-            read = read & !k | r;
-            kill |= k;
-        }
-        gen_kill.push((read, kill));
+    /// What is live before, where this is live behind.
+    fn before(self, live: u16) -> u16 {
+        live & !self.kill | self.read
     }
-    let mut live = Liveness { live_in: Vec::new(), allowed, at_return, effects };
-    live.live_in = backward(graph, &gen_kill, |b, live_in| RegSet(live.out(graph, b, live_in).0), |b, live_in| pads(graph, b, live_in));
-    live
+}
+
+/// What is known of a function's instructions.
+struct Effects {
+    insns: Vec<Effect>,
+    blocks: Vec<Effect>,
+    /// Registers that code which control reaches writes.
+    written: u16,
+    /// Callee-saved ones that it pushes.
+    saved: u16,
+}
+
+impl Effects {
+    fn of(input: &Input, graph: &Graph, uses: &[RegUse]) -> Effects {
+        let reachable = graph.reachable();
+        let mut all = Effects { insns: Vec::with_capacity(graph.insns.len()), blocks: Vec::with_capacity(graph.blocks.len()), written: 0, saved: 0 };
+        for (block, reachable) in graph.blocks.iter().zip(reachable) {
+            let (mut sum, mut written) = (Effect::default(), 0);
+            let range = block.insns.start as usize..block.insns.end as usize;
+            for (insn, u) in graph.insns[range.clone()].iter().zip(&uses[range]) {
+                let mut effect = Effect { read: u.read.0, kill: u.kill.0 };
+                match insn.flow {
+                    FlowControl::Next if insn.inst.code() != Code::Hlt => {}
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => {}
+                    FlowControl::Call | FlowControl::IndirectCall => {
+                        effect.read = if through_linkage(input, insn) { ALL.without(R11).0 } else { ALL.0 };
+                        if calls_import(input, insn) {
+                            effect.kill |= 1 << R11.0;
+                            written |= CALLER_SAVED.0;
+                        }
+                    }
+                    _ => effect.read = ALL.0,
+                }
+                sum = sum.then(effect);
+                all.insns.push(effect);
+                written |= u.clobber.0;
+                let pushed = u.read.0 & CALLEE_SAVED.0;
+                if pushed != 0 && reachable && u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
+                    all.saved |= pushed;
+                }
+            }
+            all.blocks.push(sum);
+            all.written |= if reachable { written } else { 0 };
+        }
+        all
+    }
+}
+
+/// Writes [`Insn::dead`] of every instruction, and says whether any register may be offered. `uses` is per instruction; `trusted`: the function's extent is known and it has
+/// one callable entry.
+pub fn mark(input: &Input, graph: &mut Graph, uses: &[RegUse], trusted: bool) -> bool {
+    if !trusted {
+        return false;
+    }
+    let effects = Effects::of(input, graph, uses);
+    let own = CALLER_SAVED.0 & effects.written;
+    let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved) & !RegSet::EMPTY.with(RSP).with(RBP).0;
+    if allowed == 0 {
+        return false;
+    }
+    let at_return = ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0);
+    let leave = |exit: Exit| if exit.leaves { ALL.0 } else if exit.returns { at_return } else { 0 };
+    let live_in = backward(graph, &effects.blocks, leave);
+    for b in 0..graph.blocks.len() {
+        let pads = pads(graph, b, &live_in);
+        let mut live = out(graph, b, leave, &live_in);
+        let range = graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize;
+        for (insn, effect) in graph.insns[range.clone()].iter_mut().zip(&effects.insns[range]).rev() {
+            live = effect.before(live) | pads;
+            insn.dead = RegSet(allowed & !live);
+        }
+    }
+    true
 }
 
 /// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
@@ -110,95 +136,58 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
 /// caller-saved register.
 pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
-        let (mut read, mut kill) = (0u16, 0u16);
-        for i in (block.insns.start as usize..block.insns.end as usize).rev() {
-            let call = matches!(graph.insns[i].flow, FlowControl::Call | FlowControl::IndirectCall);
-            let (r, k) = if call { (uses[i].read.0, CALLER_SAVED.0) } else { (uses[i].read.0, uses[i].kill.0) };
-            read = read & !k | r;
-            kill |= k;
-        }
-        (read, kill)
+        let insns = block.insns.start as usize..block.insns.end as usize;
+        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Effect::default(), |sum, (insn, u)| {
+            let call = matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall);
+            sum.then(Effect { read: u.read.0, kill: if call { CALLER_SAVED.0 } else { u.kill.0 } })
+        })
     };
-    let gen_kill: Vec<(u16, u16)> = graph.blocks.iter().map(summary).collect();
-    let out = |b: usize, live_in: &[RegSet]| {
-        let exit = graph.exits[b];
-        let mut live = if exit.leaves { ALL.0 & !CALLER_SAVED.0 } else { 0 };
-        if exit.returns {
-            live |= ALL.0 & !CALLER_SAVED.0;
-        }
-        RegSet(graph.blocks[b].succs.iter().fold(live, |l, s| l | live_in[s.0 as usize].0))
-    };
-    backward(graph, &gen_kill, out, |b, live_in| pads(graph, b, live_in))
+    let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
+    let leave = |exit: Exit| if exit.leaves || exit.returns { ALL.0 & !CALLER_SAVED.0 } else { 0 };
+    backward(graph, &blocks, leave).into_iter().map(RegSet).collect()
 }
 
-fn backward(
-    graph: &Graph,
-    gen_kill: &[(u16, u16)],
-    out: impl Fn(usize, &[RegSet]) -> RegSet,
-    extra: impl Fn(usize, &[RegSet]) -> RegSet,
-) -> Vec<RegSet> {
-    let mut live_in = vec![RegSet::EMPTY; graph.blocks.len()];
-    let mut queued = vec![true; graph.blocks.len()];
-    let mut work: Vec<usize> = (0..graph.blocks.len()).collect();
-    while let Some(b) = work.pop() {
+/// Live at the end of block `b`. `leave`: what is where control leaves the function.
+fn out(graph: &Graph, b: usize, leave: impl Fn(Exit) -> u16, live_in: &[u16]) -> u16 {
+    graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize])
+}
+
+/// Live at each block's start.
+fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16 + Copy) -> Vec<u16> {
+    let n = graph.blocks.len();
+    let mut live_in = vec![0; n];
+    let mut queued = vec![false; n];
+    let mut work: Vec<u32> = Vec::new();
+    // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
+    let mut left = n;
+    loop {
+        let b = match left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) {
+            Some(b) => b,
+            None => return live_in,
+        };
+        left = left.min(b);
         queued[b] = false;
-        let (read, kill) = gen_kill[b];
-        let new = RegSet(read | out(b, &live_in).0 & !kill | extra(b, &live_in).0);
+        let new = effects[b].before(out(graph, b, leave, &live_in)) | pads(graph, b, &live_in);
         if new != live_in[b] {
             live_in[b] = new;
             for p in &graph.blocks[b].preds {
-                if !std::mem::replace(&mut queued[p.0 as usize], true) {
-                    work.push(p.0 as usize);
+                if p.0 as usize >= left && !std::mem::replace(&mut queued[p.0 as usize], true) {
+                    work.push(p.0);
                 }
             }
         }
     }
-    live_in
 }
 
 /// Live because an exception may lead from block `b` to a landing pad.
-fn pads(graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
+fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
+    if graph.pads.is_empty() {
+        return 0;
+    }
     let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
     let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
-    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize].0);
-    RegSet(live & !RegSet::EMPTY.with(RAX).with(RDX).0)
-}
-
-impl Liveness {
-    /// Live at the end of block `b`.
-    pub fn live_out(&self, graph: &Graph, b: usize) -> RegSet {
-        self.out(graph, b, &self.live_in)
-    }
-
-    fn out(&self, graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
-        let mut live = if graph.exits[b].leaves { ALL.0 } else { 0 };
-        if graph.exits[b].returns {
-            live |= self.at_return.0;
-        }
-        for s in &graph.blocks[b].succs {
-            live |= live_in[s.0 as usize].0;
-        }
-        RegSet(live)
-    }
-
-    /// Writes [`Insn::dead`] of every instruction.
-    pub fn mark(&self, graph: &mut Graph) {
-        for b in 0..graph.blocks.len() {
-            let pads = pads(graph, b, &self.live_in);
-            let mut live = self.live_out(graph, b).0;
-            let range = graph.blocks[b].insns.clone();
-            for i in (range.start as usize..range.end as usize).rev() {
-                let (read, kill) = self.effects[i];
-                live = live & !kill | read | pads.0;
-                graph.insns[i].dead = RegSet(self.allowed.0 & !live);
-            }
-        }
-    }
-}
-
-/// Whether `register` is a general purpose register that the set contains.
-pub fn holds(set: RegSet, register: Register) -> bool {
-    gpr(register).is_some_and(|r| set.contains(r))
+    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize]);
+    live & !RegSet::EMPTY.with(RAX).with(RDX).0
 }
 
 #[cfg(test)]
@@ -220,7 +209,7 @@ mod tests {
         let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        solve(input, &g, &uses, trusted).mark(&mut g);
+        mark(input, &mut g, &uses, trusted);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 

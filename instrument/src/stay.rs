@@ -550,7 +550,7 @@ mod tests {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
-        crate::liveness::solve(&input, g, &uses, true).mark(g);
+        crate::liveness::mark(&input, g, &uses, true);
         let accesses: AccessList = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
         let pieces = pieces(&g.insns, &g.blocks);
         let stays = find(&View { insns: &g.insns, blocks: &pieces, tables, uses: &uses, accesses: &accesses, stores: false });
