@@ -11,7 +11,7 @@ use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
 use crate::facts::Facts;
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
-use crate::liveness::{self, temporaries};
+use crate::liveness::{self, Effects, temporaries};
 use crate::loops::Loops;
 use crate::plan::plan;
 use crate::regs::{RegUse, gpr, reg_use, registers};
@@ -97,10 +97,13 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let facts = Facts::of(&graph, info.range.start, owned, &mut factory);
     let (uses, accesses) = (&facts.uses[..], &facts.accesses);
     settle(input, &mut graph, uses, &mut found, &mut factory);
-    if !input.shows_faults && liveness::mark(input, &mut graph, uses, info.exact && info.called.is_empty()) {
-        consumed::mark(&mut graph, uses, accesses);
-    }
     let loops = Loops::find(&graph);
+    if !input.shows_faults && info.exact && info.called.is_empty() {
+        let effects = Effects::of(input, &graph, &loops, uses);
+        if liveness::mark(&mut graph, &effects) {
+            consumed::mark(&mut graph, &effects.steps, uses, accesses);
+        }
+    }
     let mut flow = Flow::solve(input, &graph, &loops, uses, accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);

@@ -219,41 +219,50 @@ impl Graph {
         self.exits = Vec::with_capacity(n);
         for b in 0..n {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
-            let mut succs = BlockIds::new();
             let mut exit = Exit::default();
+            // Where a branch leads, and where control goes on behind the block.
+            let (mut target, mut next, mut table) = (None, None, None);
             match last.flow {
-                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => match last.direct_target().and_then(|t| self.block_at(t)) {
-                    Some(to) => succs.push(to),
-                    None => exit.leaves = true,
-                },
-                FlowControl::IndirectBranch => match jumps.binary_search_by_key(&last.ip, |j| j.ip) {
-                    Ok(found) => {
-                        exit.leaves = !jumps[found].closed;
-                        succs.extend(jumps[found].targets.iter().filter_map(|&t| self.block_at(t)));
-                    }
-                    Err(_) => exit.leaves = true,
-                },
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                    target = last.direct_target().and_then(|t| self.block_at(t));
+                    exit.leaves = target.is_none();
+                }
+                FlowControl::IndirectBranch => {
+                    table = jumps.binary_search_by_key(&last.ip, |j| j.ip).ok().map(|found| &jumps[found]);
+                    exit.leaves = table.is_none_or(|t| !t.closed);
+                    unresolved |= exit.leaves;
+                }
                 FlowControl::Return => exit.returns = true,
                 _ => {}
             }
-            unresolved |= exit.leaves && last.flow == FlowControl::IndirectBranch;
             if !last.ends_flow() {
-                let behind = self.blocks.get(b + 1).filter(|next| self.insns[next.insns.start as usize].ip == last.next());
-                match behind.map(|_| BlockId(b as u32 + 1)).or_else(|| self.block_at(last.next())) {
-                    Some(next) => succs.push(next),
-                    None => exit.leaves = true,
-                }
+                let end = last.next();
+                let follows = self.blocks.get(b + 1).is_some_and(|next| self.insns[next.insns.start as usize].ip == end);
+                next = if follows { Some(BlockId(b as u32 + 1)) } else { self.block_at(end) };
+                exit.leaves |= next.is_none();
             }
-            self.add_pads(b, entries, &mut succs);
-            if succs.len() > 1 {
-                succs.sort_unstable();
-                succs.dedup();
-            }
-            for s in &succs {
-                self.blocks[s.0 as usize].preds.push(BlockId(b as u32));
-            }
-            self.blocks[b].succs = succs;
             self.exits.push(exit);
+            let link = |succs: BlockIds, blocks: &mut [Block]| {
+                succs.iter().for_each(|s| blocks[s.0 as usize].preds.push(BlockId(b as u32)));
+                blocks[b].succs = succs;
+            };
+            if table.is_none() && entries.pads.is_empty() {
+                // In ascending order, none twice.
+                const NONE: BlockId = BlockId(0);
+                let succs = match (target, next) {
+                    (Some(t), Some(n)) if t != n => BlockIds::from_buf_and_len([t.min(n), t.max(n), NONE, NONE], 2),
+                    (Some(s), _) | (_, Some(s)) => BlockIds::from_buf_and_len([s, NONE, NONE, NONE], 1),
+                    (None, None) => BlockIds::new(),
+                };
+                link(succs, &mut self.blocks);
+                continue;
+            }
+            let mut succs: BlockIds = target.into_iter().chain(next).collect();
+            succs.extend(table.into_iter().flat_map(|t| &t.targets).filter_map(|&t| self.block_at(t)));
+            self.add_pads(b, entries, &mut succs);
+            succs.sort_unstable();
+            succs.dedup();
+            link(succs, &mut self.blocks);
         }
         unresolved
     }

@@ -9,22 +9,25 @@
 //! control enters from outside, and so are results behind calls.
 
 use crate::cfg::Graph;
-use crate::ir::{Block, Insn, RegSet};
+use crate::ir::{Insn, RegSet};
 use crate::operands::AccessList;
 use crate::regs::{ALL, CALLER_SAVED, RAX, RDX, RegUse};
 use iced_x86::FlowControl;
 
 /// What an instruction, or several, do to the registers that are fresh: some cease to be, others become it.
 #[derive(Clone, Copy)]
-struct Step {
+pub struct Step {
     keeps: u16,
     adds: u16,
 }
 
 impl Step {
-    const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
+    /// No instruction.
+    pub const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
 
-    fn of(flow: FlowControl, u: &RegUse) -> Step {
+    /// Of an instruction.
+    #[inline]
+    pub fn of(flow: FlowControl, u: &RegUse) -> Step {
         match flow {
             FlowControl::Call | FlowControl::IndirectCall => Step { keeps: !CALLER_SAVED.0, adds: RegSet::EMPTY.with(RAX).with(RDX).0 },
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
@@ -34,7 +37,9 @@ impl Step {
         }
     }
 
-    fn then(self, next: Step) -> Step {
+    /// Of two, one after the other.
+    #[inline]
+    pub fn then(self, next: Step) -> Step {
         Step { keeps: self.keeps & next.keeps, adds: self.adds & next.keeps | next.adds }
     }
 
@@ -44,13 +49,14 @@ impl Step {
 }
 
 /// Writes [`Insn::own`](crate::ir::Insn::own) of the instructions with accesses; [`Insn::dead`](crate::ir::Insn::dead) must be known.
-pub fn mark(graph: &mut Graph, uses: &[RegUse], accesses: &AccessList) {
+/// `steps` is per block.
+pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
     let asked: Vec<usize> = accesses.insns().filter(|&i| replaced(&graph.insns[i], &uses[i]) != 0).collect();
     if asked.is_empty() {
         return;
     }
-    let fresh_in = fresh(graph, uses);
+    let fresh_in = fresh(graph, steps);
     let (mut b, mut at, mut fresh) = (0, 0, fresh_in[0]);
     for i in asked {
         while graph.blocks[b].insns.end as usize <= i {
@@ -66,13 +72,8 @@ pub fn mark(graph: &mut Graph, uses: &[RegUse], accesses: &AccessList) {
 }
 
 /// Registers that are fresh at each block's start.
-fn fresh(graph: &Graph, uses: &[RegUse]) -> Vec<u16> {
+fn fresh(graph: &Graph, steps: &[Step]) -> Vec<u16> {
     let n = graph.blocks.len();
-    let through = |block: &Block| {
-        let insns = block.insns.start as usize..block.insns.end as usize;
-        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Step::NOTHING, |step, (insn, u)| step.then(Step::of(insn.flow, u)))
-    };
-    let steps: Vec<Step> = graph.blocks.iter().map(through).collect();
     let entered = |b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![false; n];
@@ -101,6 +102,8 @@ mod tests {
     use crate::disasm::decode;
     use crate::facts::Facts;
     use crate::functions::Input;
+    use crate::liveness::Effects;
+    use crate::loops::Loops;
     use iced_x86::InstructionInfoFactory;
 
     /// `own` of each instruction.
@@ -108,8 +111,9 @@ mod tests {
         let body = decode(bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let facts = Facts::of(&g, 0x100, false, &mut InstructionInfoFactory::new());
-        crate::liveness::mark(&Input::default(), &mut g, &facts.uses, true);
-        mark(&mut g, &facts.uses, &facts.accesses);
+        let effects = Effects::of(&Input::default(), &g, &Loops::find(&g), &facts.uses);
+        crate::liveness::mark(&mut g, &effects);
+        mark(&mut g, &effects.steps, &facts.uses, &facts.accesses);
         g.insns.iter().map(|i| i.own.0).collect()
     }
 

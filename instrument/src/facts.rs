@@ -29,17 +29,17 @@ impl Facts {
     /// Those of a function that begins at `start`. `owned`: whether [`Facts::own`] is wanted.
     pub fn of(graph: &Graph, start: u64, owned: bool, factory: &mut InstructionInfoFactory) -> Facts {
         let n = graph.insns.len();
-        let mut facts = Facts { uses: Vec::with_capacity(n), idle: Vec::new(), accesses: AccessList::none(n), own: vec![None; n], takers: Vec::new() };
-        for (i, insn) in graph.insns.iter().enumerate() {
+        let mut facts = Facts { uses: Vec::new(), idle: Vec::new(), accesses: AccessList::none(n), own: vec![None; n], takers: Vec::new() };
+        let mut uses = vec![RegUse::default(); n];
+        for (i, (insn, uses)) in graph.insns.iter().zip(&mut uses).enumerate() {
             let inst = &insn.inst;
             let Some(plain) = plain(inst) else {
-                facts.add(i, inst, start, owned, factory);
+                *uses = facts.ask(i, inst, start, owned, factory);
                 continue;
             };
+            *uses = plain.uses;
             if plain.way.is_rare() {
-                facts.note(i, inst, start, &plain);
-            } else {
-                facts.uses.push(plain.uses);
+                facts.note(i, inst, start, uses);
             }
             if let Some(access) = plain_access(inst, &plain) {
                 facts.accesses.set(i, &[access]);
@@ -48,29 +48,28 @@ impl Facts {
                 }
             }
         }
-        facts
+        Facts { uses, ..facts }
     }
 
-    /// Adds an instruction that is not plain.
+    /// What an instruction that is not plain does to registers. Notes the rest.
     #[cold]
-    fn add(&mut self, i: usize, inst: &Instruction, start: u64, owned: bool, factory: &mut InstructionInfoFactory) {
+    fn ask(&mut self, i: usize, inst: &Instruction, start: u64, owned: bool, factory: &mut InstructionInfoFactory) -> RegUse {
         let info = registers(factory, inst);
         let list = accesses(inst, info);
         if owned && !list.is_empty() {
             self.own[i] = own_destination(inst, info);
         }
         self.accesses.set(i, &list);
-        self.uses.push(reg_use(info));
         self.takers.extend(taken(inst).filter(|t| t.0 == start).map(|_| i as u32));
+        reg_use(info)
     }
 
-    /// Adds the registers of an instruction that may be a constant or take an address.
-    fn note(&mut self, i: usize, inst: &Instruction, start: u64, plain: &Plain) {
-        let uses = plain.uses.without_idle_read(inst);
-        if uses != plain.uses {
-            self.idle.push((i as u32, plain.uses));
+    /// Notes the rest of an instruction that may be a constant or take an address. What it does to registers is changed if it is a constant.
+    fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
+        let constant = uses.without_idle_read(inst);
+        if constant != *uses {
+            self.idle.push((i as u32, std::mem::replace(uses, constant)));
         }
-        self.uses.push(uses);
         self.takers.extend(taken(inst).filter(|t| t.0 == start).map(|_| i as u32));
     }
 

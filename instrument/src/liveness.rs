@@ -13,12 +13,14 @@
 //! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
 //!
 //! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
-//! A function whose extent is a guess, or that has several callable entries, offers none.
+//! A function whose extent is a guess, or that has several callable entries, offers none (and is not asked).
 
 use crate::cfg::{Exit, Graph};
+use crate::consumed::Step;
 use crate::disasm::direct_target;
 use crate::functions::Input;
 use crate::ir::{Insn, RegSet};
+use crate::loops::Loops;
 use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
@@ -58,10 +60,12 @@ impl Effect {
     }
 }
 
-/// What is known of a function's instructions.
-struct Effects {
+/// What a function's instructions do, for this pass and for [`crate::consumed`].
+pub struct Effects {
     insns: Vec<Effect>,
     blocks: Vec<Effect>,
+    /// Per block.
+    pub steps: Vec<Step>,
     /// Registers that code which control reaches writes.
     written: u16,
     /// Callee-saved ones that it pushes.
@@ -69,59 +73,76 @@ struct Effects {
 }
 
 impl Effects {
-    fn of(input: &Input, graph: &Graph, uses: &[RegUse]) -> Effects {
-        let reachable = graph.reachable();
-        let mut all = Effects { insns: Vec::with_capacity(graph.insns.len()), blocks: Vec::with_capacity(graph.blocks.len()), written: 0, saved: 0 };
-        for (block, reachable) in graph.blocks.iter().zip(reachable) {
-            let (mut sum, mut written) = (Effect::default(), 0);
+    /// Those of `graph`, whose loops these are. `uses` is per instruction.
+    pub fn of(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse]) -> Effects {
+        // From the roots, which are entered from outside, control reaches all blocks of nearly all functions.
+        let n = graph.blocks.len();
+        let reachable = if loops.order.len() == n { None } else { Some(graph.reachable()) };
+        let mut all = Effects { insns: Vec::new(), blocks: Vec::with_capacity(n), steps: Vec::with_capacity(n), written: 0, saved: 0 };
+        let mut effects = vec![Effect::default(); graph.insns.len()];
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let (mut sum, mut step) = (Effect::default(), Step::NOTHING);
+            let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
-            for (insn, u) in graph.insns[range.clone()].iter().zip(&uses[range]) {
-                let mut effect = Effect { read: u.read.0, kill: u.kill.0 };
+            for ((insn, u), effect) in graph.insns[range.clone()].iter().zip(&uses[range.clone()]).zip(&mut effects[range]) {
+                *effect = Effect { read: u.read.0, kill: u.kill.0 };
+                written |= u.clobber.0;
                 match insn.flow {
-                    FlowControl::Next if insn.inst.code() != Code::Hlt => {}
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => {}
-                    FlowControl::Call | FlowControl::IndirectCall => {
-                        effect.read = if through_linkage(input, insn) { ALL.without(R11).0 } else { ALL.0 };
-                        if calls_import(input, insn) {
-                            effect.kill |= 1 << R11.0;
-                            written |= CALLER_SAVED.0;
+                    FlowControl::Next if insn.inst.code() != Code::Hlt => {
+                        step = step.then(Step::of(FlowControl::Next, u));
+                        if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
+                            saved |= u.read.0 & CALLEE_SAVED.0;
                         }
                     }
-                    _ => effect.read = ALL.0,
+                    flow => {
+                        step = step.then(Step::of(flow, u));
+                        written |= outside(input, insn, effect);
+                    }
                 }
-                sum = sum.then(effect);
-                all.insns.push(effect);
-                written |= u.clobber.0;
-                let pushed = u.read.0 & CALLEE_SAVED.0;
-                if pushed != 0 && reachable && u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
-                    all.saved |= pushed;
-                }
+                sum = sum.then(*effect);
             }
             all.blocks.push(sum);
-            all.written |= if reachable { written } else { 0 };
+            all.steps.push(step);
+            if reachable.as_ref().is_none_or(|r| r[b]) {
+                (all.written, all.saved) = (all.written | written, all.saved | saved);
+            }
         }
-        all
+        Effects { insns: effects, ..all }
     }
 }
 
-/// Writes [`Insn::dead`] of every instruction, and says whether any register may be offered. `uses` is per instruction; `trusted`: the function's extent is known and it has
-/// one callable entry.
-pub fn mark(input: &Input, graph: &mut Graph, uses: &[RegUse], trusted: bool) -> bool {
-    if !trusted {
-        return false;
+/// What other code does where an instruction leads to it: changes the effect, and gives what registers it writes.
+fn outside(input: &Input, insn: &Insn, effect: &mut Effect) -> u16 {
+    match insn.flow {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => {}
+        FlowControl::Call | FlowControl::IndirectCall => {
+            effect.read = if through_linkage(input, insn) { ALL.without(R11).0 } else { ALL.0 };
+            if calls_import(input, insn) {
+                effect.kill |= 1 << R11.0;
+                return CALLER_SAVED.0;
+            }
+        }
+        _ => effect.read = ALL.0,
     }
-    let effects = Effects::of(input, graph, uses);
+    0
+}
+
+/// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one callable entry. Says whether any register may be offered.
+pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
     let own = CALLER_SAVED.0 & effects.written;
     let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved) & !RegSet::EMPTY.with(RSP).with(RBP).0;
     if allowed == 0 {
         return false;
     }
     let at_return = ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0);
-    let leave = |exit: Exit| if exit.leaves { ALL.0 } else if exit.returns { at_return } else { 0 };
-    let live_in = backward(graph, &effects.blocks, leave);
-    for b in 0..graph.blocks.len() {
+    let leave = |exit: Exit| match exit {
+        Exit { leaves: true, .. } => ALL.0,
+        Exit { returns: true, .. } => at_return,
+        _ => 0,
+    };
+    let (live_in, live_out) = backward(graph, &effects.blocks, leave);
+    for (b, mut live) in live_out.into_iter().enumerate() {
         let pads = pads(graph, b, &live_in);
-        let mut live = out(graph, b, leave, &live_in);
         let range = graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize;
         for (insn, effect) in graph.insns[range.clone()].iter_mut().zip(&effects.insns[range]).rev() {
             live = effect.before(live) | pads;
@@ -144,18 +165,13 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     };
     let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
     let leave = |exit: Exit| if exit.leaves || exit.returns { ALL.0 & !CALLER_SAVED.0 } else { 0 };
-    backward(graph, &blocks, leave).into_iter().map(RegSet).collect()
+    backward(graph, &blocks, leave).0.into_iter().map(RegSet).collect()
 }
 
-/// Live at the end of block `b`. `leave`: what is where control leaves the function.
-fn out(graph: &Graph, b: usize, leave: impl Fn(Exit) -> u16, live_in: &[u16]) -> u16 {
-    graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize])
-}
-
-/// Live at each block's start.
-fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16 + Copy) -> Vec<u16> {
+/// Live at each block's start and end. `leave`: what is where control leaves the function.
+fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16) -> (Vec<u16>, Vec<u16>) {
     let n = graph.blocks.len();
-    let mut live_in = vec![0; n];
+    let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
     // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
@@ -163,11 +179,12 @@ fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16 + Cop
     loop {
         let b = match left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) {
             Some(b) => b,
-            None => return live_in,
+            None => return (live_in, live_out),
         };
         left = left.min(b);
         queued[b] = false;
-        let new = effects[b].before(out(graph, b, leave, &live_in)) | pads(graph, b, &live_in);
+        live_out[b] = graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize]);
+        let new = effects[b].before(live_out[b]) | pads(graph, b, &live_in);
         if new != live_in[b] {
             live_in[b] = new;
             for p in &graph.blocks[b].preds {
@@ -200,16 +217,17 @@ mod tests {
     use iced_x86::InstructionInfoFactory;
 
     /// `dead` before each instruction, as hex masks.
-    fn dead(bytes: &[u8], trusted: bool) -> Vec<u16> {
-        dead_with(&Input::default(), bytes, trusted)
+    fn dead(bytes: &[u8]) -> Vec<u16> {
+        dead_with(&Input::default(), bytes)
     }
 
-    fn dead_with(input: &Input, bytes: &[u8], trusted: bool) -> Vec<u16> {
+    fn dead_with(input: &Input, bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        mark(input, &mut g, &uses, trusted);
+        let effects = Effects::of(input, &g, &Loops::find(&g), &uses);
+        mark(&mut g, &effects);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 
@@ -221,21 +239,15 @@ mod tests {
     fn a_register_is_dead_before_it_is_written_and_after_its_last_use() {
         let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
         // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never written here.
-        assert_eq!(dead(&code, true), [0b11, 0b01, 0b10]);
-    }
-
-    #[test]
-    fn a_function_of_unknown_extent_offers_nothing() {
-        let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
-        assert_eq!(dead(&code, false), [0, 0, 0]);
+        assert_eq!(dead(&code), [0b11, 0b01, 0b10]);
     }
 
     #[test]
     fn a_call_reads_everything() {
         // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call nothing may go.
         let code = [&MOV_RCX_RDI[..], &[0xe8, 0, 0x10, 0, 0], &MOV_RAX_RCX, &[RET]].concat();
-        assert_eq!(dead(&code, true)[1], 0);
-        assert_eq!(dead(&code, true)[0], 0b10, "rax is live into the call, rcx is loaded first");
+        assert_eq!(dead(&code)[1], 0);
+        assert_eq!(dead(&code)[0], 0b10, "rax is live into the call, rcx is loaded first");
     }
 
     #[test]
@@ -247,12 +259,12 @@ mod tests {
         let input = Input { plt: plt(), imported: FastSet::from_iter([stub]), ..Input::default() };
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
-        assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
+        assert_eq!(dead(&code), [RCX, 0, RCX, RCX], "the callee is in the file");
         let linked = Input { imported: Default::default(), plt: plt(), ..Input::default() };
-        assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
+        assert_eq!(dead_with(&linked, &code), [RCX, 0, RCX, RCX], "so it may be here");
         let ends = Input { plt: plt(), imported: FastSet::from_iter([stub]), no_return: FastSet::from_iter([stub]), ..Input::default() };
-        assert_eq!(dead_with(&ends, &code, true), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
-        let got = dead_with(&input, &code, true);
+        assert_eq!(dead_with(&ends, &code), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
+        let got = dead_with(&input, &code);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
         let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;
         assert_eq!(got, [RCX | r11, r11, scratch & !(1 << 7), scratch]);
@@ -261,20 +273,20 @@ mod tests {
     #[test]
     fn a_tail_call_reads_everything() {
         let code = [&MOV_RCX_RDI[..], &[0xe9, 0, 0x10, 0, 0]].concat();
-        assert_eq!(dead(&code, true), [0b10, 0]);
+        assert_eq!(dead(&code), [0b10, 0]);
     }
 
     #[test]
     fn a_saved_register_is_dead_between_push_and_pop_only() {
         // push rbx; mov rcx,[rdi]; xor ebx,ebx; pop rbx; ret
         let code = [&[0x53][..], &MOV_RCX_RDI, &[0x31, 0xdb, 0x5b, RET]].concat();
-        let d = dead(&code, true);
+        let d = dead(&code);
         assert_eq!(d.iter().map(|m| m >> 3 & 1).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
     }
 
     #[test]
     fn a_byte_write_keeps_the_register_alive() {
         // mov al, 1 ; ret: rax is read at ret
-        assert_eq!(dead(&[0xb0, 1, RET], true), [0, 0]);
+        assert_eq!(dead(&[0xb0, 1, RET]), [0, 0]);
     }
 }

@@ -120,7 +120,7 @@ fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     let n = graph.blocks.len();
     // Until all are found, the place is that from the end.
     let (mut order, mut position, mut back) = (Vec::with_capacity(n), vec![NEW; n], Vec::new());
-    let mut stack: Vec<(u32, u32)> = Vec::new();
+    let mut stack: Vec<(u32, u32)> = Vec::with_capacity(n.min(32));
     let roots = (0..n).rev().filter(|&b| graph.roots[b]);
     for root in roots {
         if position[root] != NEW {

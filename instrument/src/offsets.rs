@@ -52,9 +52,10 @@ impl Registers {
     pub fn start(&mut self, differences: &Differences) {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
-        self.values = std::array::from_fn(|r| {
-            Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }
-        });
+        self.values = match differences.is_none() {
+            true => std::array::from_fn(|r| Known { symbol: first + r as u32, delta: 0 }),
+            false => std::array::from_fn(|r| Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }),
+        };
     }
 
     /// What a register holds.
@@ -227,19 +228,6 @@ impl Differences {
         self.leaders == Differences::NONE.leaders
     }
 
-    /// Registers with the same key have the same symbol, and differ as the numbers do.
-    fn of(keys: [u32; 16], values: [i64; 16]) -> Differences {
-        let mut leaders = [0u32; 16];
-        // The first of each key comes last. All comparisons are made, since those of one register with the others are a few vector instructions.
-        for (first, key) in keys.iter().enumerate().rev() {
-            for (leader, other) in leaders.iter_mut().zip(&keys) {
-                *leader = if other == key { first as u32 } else { *leader };
-            }
-        }
-        let leaders = leaders.map(|l| l as u8);
-        Differences { leaders, deltas: std::array::from_fn(|r| values[r].wrapping_sub(values[usize::from(leaders[r])])) }
-    }
-
     /// What holds on both ways.
     fn meet(&self, other: &Differences) -> Differences {
         if self == other || self.is_none() {
@@ -278,17 +266,33 @@ impl Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
         }
-        let (mut keys, mut values) = ([0; 16], [0; 16]);
+        let mut behind = Differences::NONE;
+        // The first register of each symbol: of those of the start by their leader there, of the block's own as they come.
+        let (mut old, mut new, mut count) = ([u8::MAX; 16], [(0, 0); 16], 0);
+        let mut values = [0i64; 16];
         for (r, &Known { symbol, delta }) in now.values.iter().enumerate() {
-            (keys[r], values[r]) = match symbol {
-                1..=16 => {
-                    let at = symbol as usize - 1;
-                    (u32::from(self.leaders[at]) + 1, self.deltas[at].wrapping_add(delta))
+            let at = symbol.wrapping_sub(1) as usize;
+            let first = if at < 16 {
+                values[r] = self.deltas[at].wrapping_add(delta);
+                let first = &mut old[usize::from(self.leaders[at]) % 16];
+                *first = (*first).min(r as u8);
+                usize::from(*first)
+            } else {
+                values[r] = delta;
+                match new[..count].iter().find(|n| n.0 == symbol) {
+                    Some(n) => n.1,
+                    None => {
+                        new[count] = (symbol, r);
+                        count += 1;
+                        r
+                    }
                 }
-                _ => (symbol, delta),
             };
+            if first != r {
+                (behind.leaders[r], behind.deltas[r]) = (first as u8, values[r].wrapping_sub(values[first]));
+            }
         }
-        Differences::of(keys, values)
+        behind
     }
 }
 
@@ -317,20 +321,33 @@ impl Starts {
         self.of_block[block] == NONE
     }
 
-    fn is_unknown(&self, block: usize) -> bool {
-        self.of_block[block] == UNKNOWN
+    fn set_none(&mut self, block: usize) {
+        self.of_block[block] = NONE;
     }
 
-    fn set(&mut self, block: usize, new: Differences) {
-        let place = &mut self.of_block[block];
-        if new.is_none() {
-            *place = NONE;
-        } else if *place > NONE {
-            self.all[*place as usize] = new;
-        } else {
-            *place = self.all.len() as u32;
-            self.all.push(new);
+    /// Another way to a block brings these, or nothing. Whether that changes what is known of the block, which is not nothing already.
+    fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
+        let place = self.of_block[block];
+        match other.filter(|o| !o.is_none()) {
+            None => self.set_none(block),
+            Some(other) if place == UNKNOWN => {
+                self.of_block[block] = self.all.len() as u32;
+                self.all.push(*other);
+            }
+            Some(other) => {
+                let known = &mut self.all[place as usize];
+                let met = known.meet(other);
+                if met == *known {
+                    return false;
+                }
+                if met.is_none() {
+                    self.set_none(block);
+                } else {
+                    *known = met;
+                }
+            }
         }
+        true
     }
 }
 
@@ -346,7 +363,7 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {
-            starts.set(b, Differences::NONE);
+            starts.set_none(b);
             waiting.push(b as u32);
             waits[b] = true;
         }
@@ -370,16 +387,8 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
             if starts.is_none(t) {
                 continue;
             }
-            let new = match &end {
-                None => Differences::NONE,
-                Some(end) if starts.is_unknown(t) => *end,
-                Some(end) => starts.at(t).meet(end),
-            };
-            if starts.is_unknown(t) || *starts.at(t) != new {
-                starts.set(t, new);
-                if !std::mem::replace(&mut waits[t], true) {
-                    waiting.push(t as u32);
-                }
+            if starts.meet(t, end.as_ref()) && !std::mem::replace(&mut waits[t], true) {
+                waiting.push(t as u32);
             }
         }
     }
