@@ -9,12 +9,12 @@ use crate::doubt::{self, Jumps};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::facts::Facts;
+use crate::facts::{self, Facts};
 use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
 use crate::liveness::{self, Effects, temporaries};
 use crate::loops::Loops;
 use crate::plan::plan;
-use crate::regs::{RegUse, gpr, reg_use, registers};
+use crate::regs::{RegUse, gpr};
 use crate::risk::Care;
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
@@ -269,7 +269,7 @@ fn read_at(input: &Input, at: u64, register: RegSet, factory: &mut InstructionIn
             break;
         }
         let inst = decoder.decode();
-        let u = reg_use(registers(factory, &inst));
+        let u = facts::uses(factory, &inst);
         if inst.is_invalid() || u.read.0 & left != 0 {
             return true;
         }
@@ -320,7 +320,7 @@ fn is_blind(graph: &Graph, enough: impl Fn(&Found) -> bool, found: &[Found], wor
         }
         let Some(target) = gpr(graph.insns[jump].inst.op0_register()) else { return false };
         let body = &graph.insns[block.insns.start as usize..jump];
-        let maker = body.iter().rev().find(|i| reg_use(registers(factory, &i.inst)).clobber.contains(target));
+        let maker = body.iter().rev().find(|i| facts::uses(factory, &i.inst).clobber.contains(target));
         match maker.map(|i| i.inst.mnemonic()) {
             Some(mnemonic) => !matches!(mnemonic, Mnemonic::Mov | Mnemonic::Pop),
             None => !words,

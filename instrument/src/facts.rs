@@ -109,6 +109,11 @@ impl Operands for Plain {
     }
 }
 
+/// What an instruction does to registers, as [`reg_use`] has it.
+pub fn uses(factory: &mut InstructionInfoFactory, inst: &Instruction) -> RegUse {
+    plain(inst).map_or_else(|| reg_use(registers(factory, inst)), |plain| plain.uses)
+}
+
 /// The answer, if the instruction is one of the plain ones.
 #[inline]
 pub fn plain(inst: &Instruction) -> Option<Plain> {
