@@ -242,27 +242,24 @@ impl Graph {
                 exit.leaves |= next.is_none();
             }
             self.exits.push(exit);
-            let link = |succs: BlockIds, blocks: &mut [Block]| {
-                succs.iter().for_each(|s| blocks[s.0 as usize].preds.push(BlockId(b as u32)));
-                blocks[b].succs = succs;
-            };
-            if table.is_none() && entries.pads.is_empty() {
-                // In ascending order, none twice.
-                const NONE: BlockId = BlockId(0);
-                let succs = match (target, next) {
-                    (Some(t), Some(n)) if t != n => BlockIds::from_buf_and_len([t.min(n), t.max(n), NONE, NONE], 2),
-                    (Some(s), _) | (_, Some(s)) => BlockIds::from_buf_and_len([s, NONE, NONE, NONE], 1),
-                    (None, None) => BlockIds::new(),
-                };
-                link(succs, &mut self.blocks);
+            let this = BlockId(b as u32);
+            if table.is_some() || !entries.pads.is_empty() {
+                let mut succs: BlockIds = target.into_iter().chain(next).collect();
+                succs.extend(table.into_iter().flat_map(|t| &t.targets).filter_map(|&t| self.block_at(t)));
+                self.add_pads(b, entries, &mut succs);
+                succs.sort_unstable();
+                succs.dedup();
+                succs.iter().for_each(|s| self.blocks[s.0 as usize].preds.push(this));
+                self.blocks[b].succs = succs;
                 continue;
             }
-            let mut succs: BlockIds = target.into_iter().chain(next).collect();
-            succs.extend(table.into_iter().flat_map(|t| &t.targets).filter_map(|&t| self.block_at(t)));
-            self.add_pads(b, entries, &mut succs);
-            succs.sort_unstable();
-            succs.dedup();
-            link(succs, &mut self.blocks);
+            // The same for two at most.
+            let next = next.filter(|n| target != Some(*n));
+            let (first, second) = if next < target && next.is_some() { (next, target) } else { (target, next) };
+            for s in [first, second].into_iter().flatten() {
+                self.blocks[s.0 as usize].preds.push(this);
+                self.blocks[b].succs.push(s);
+            }
         }
         unresolved
     }

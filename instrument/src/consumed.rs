@@ -52,13 +52,17 @@ impl Step {
 /// `steps` is per block.
 pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
-    let asked: Vec<usize> = accesses.insns().filter(|&i| replaced(&graph.insns[i], &uses[i]) != 0).collect();
-    if asked.is_empty() {
+    if accesses.insns().iter().all(|&i| replaced(&graph.insns[i as usize], &uses[i as usize]) == 0) {
         return;
     }
     let fresh_in = fresh(graph, steps);
     let (mut b, mut at, mut fresh) = (0, 0, fresh_in[0]);
-    for i in asked {
+    for &i in accesses.insns() {
+        let i = i as usize;
+        let replaced = replaced(&graph.insns[i], &uses[i]);
+        if replaced == 0 {
+            continue;
+        }
         while graph.blocks[b].insns.end as usize <= i {
             b += 1;
             (at, fresh) = (graph.blocks[b].insns.start as usize, fresh_in[b]);
@@ -67,7 +71,7 @@ pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &Acces
             fresh = Step::of(graph.insns[before].flow, &uses[before]).from(fresh);
         }
         at = i;
-        graph.insns[i].own = RegSet(replaced(&graph.insns[i], &uses[i]) & !fresh);
+        graph.insns[i].own = RegSet(replaced & !fresh);
     }
 }
 

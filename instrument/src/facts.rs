@@ -42,7 +42,7 @@ impl Facts {
                 facts.note(i, inst, start, uses);
             }
             if let Some(access) = plain_access(inst, &plain) {
-                facts.accesses.set(i, &[access]);
+                facts.accesses.set(i, access);
                 if owned {
                     facts.own[i] = own_destination(inst, &plain);
                 }
@@ -59,7 +59,7 @@ impl Facts {
         if owned && !list.is_empty() {
             self.own[i] = own_destination(inst, info);
         }
-        self.accesses.set(i, &list);
+        self.accesses.set_all(i, &list);
         self.takers.extend(taken(inst).filter(|t| t.0 == start).map(|_| i as u32));
         reg_use(info)
     }
@@ -513,7 +513,7 @@ mod tests {
         let facts = |owned| Facts::of(&graph, 0x1000, owned, &mut InstructionInfoFactory::new());
         let (f, rcx) = (facts(true), RegSet(2));
         assert_eq!((&f.takers[..], f.uses[1].read, f.uses[1].kill), (&[0][..], RegSet::EMPTY, rcx));
-        assert_eq!(f.accesses.insns().map(|i| (i, f.accesses[i].len())).collect::<Vec<_>>(), [(2, 2), (3, 1)]);
+        assert_eq!((f.accesses.insns(), f.accesses[2].len(), f.accesses[3].len()), (&[2, 3][..], 2, 1));
         assert_eq!((f.own[3], facts(false).own[3]), (Some(RAX), None));
         let uses = f.into_uses();
         assert_eq!((uses[1].read, uses[1].kill), (rcx, RegSet::EMPTY));

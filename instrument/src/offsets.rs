@@ -309,7 +309,9 @@ const NONE: u32 = 1;
 
 impl Starts {
     fn new(blocks: usize) -> Starts {
-        Starts { of_block: vec![UNKNOWN; blocks], all: vec![Differences::UNKNOWN, Differences::NONE] }
+        let mut all = Vec::with_capacity(4 + blocks / 4);
+        all.extend([Differences::UNKNOWN, Differences::NONE]);
+        Starts { of_block: vec![UNKNOWN; blocks], all }
     }
 
     /// What holds at the start of a block. (Where control does not come, that is nothing.)
@@ -359,7 +361,7 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     if n < 2 {
         return starts;
     }
-    let mut waiting: Vec<u32> = Vec::new();
+    let mut waiting: Vec<u32> = Vec::with_capacity(n.min(64));
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {

@@ -105,26 +105,36 @@ pub struct AccessList {
     /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it has none.
     of: Vec<u32>,
     all: Vec<Access>,
+    /// Numbers of the instructions that have some.
+    insns: Vec<u32>,
 }
 
 impl AccessList {
     /// Of so many instructions, none of which has any yet.
     pub fn none(insns: usize) -> AccessList {
-        AccessList { of: vec![0; insns], all: Vec::with_capacity(insns / 3) }
+        AccessList { of: vec![0; insns], all: Vec::with_capacity(insns / 3), insns: Vec::with_capacity(insns / 3) }
     }
 
-    /// Sets those of an instruction that has none yet.
+    /// Sets the one of an instruction behind all that have some.
     #[inline]
-    pub fn set(&mut self, insn: usize, list: &Accesses) {
+    pub fn set(&mut self, insn: usize, access: Access) {
+        self.of[insn] = (self.all.len() << 2 | 1) as u32;
+        self.all.push(access);
+        self.insns.push(insn as u32);
+    }
+
+    /// Sets those of an instruction behind all that have some.
+    pub fn set_all(&mut self, insn: usize, list: &Accesses) {
         if !list.is_empty() {
             self.of[insn] = (self.all.len() << 2 | list.len()) as u32;
             self.all.extend_from_slice(list);
+            self.insns.push(insn as u32);
         }
     }
 
-    /// Numbers of the instructions that have some.
-    pub fn insns(&self) -> impl Iterator<Item = usize> {
-        self.of.iter().enumerate().filter(|(_, of)| **of != 0).map(|(i, _)| i)
+    /// Numbers of the instructions that have some, in order.
+    pub fn insns(&self) -> &[u32] {
+        &self.insns
     }
 }
 
@@ -145,7 +155,7 @@ impl FromIterator<SmallVec<[Access; 2]>> for AccessList {
         let mut all = AccessList::none(0);
         for (i, list) in lists.into_iter().enumerate() {
             all.of.push(0);
-            all.set(i, &list);
+            all.set_all(i, &list);
         }
         all
     }
