@@ -122,7 +122,7 @@ impl Graph {
         }
         let mut graph = Graph::default();
         graph.cut(insns, places, &marks);
-        graph.starts = Places::of(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
+        graph.starts = graph.places.some(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
         let unresolved = graph.connect(entries, jumps);
         graph.find_roots(range, entries, unresolved);
         graph

@@ -79,6 +79,20 @@ impl Places {
         Places { base, words }
     }
 
+    /// Numbers some of these addresses, which ascend.
+    pub fn some(&self, addresses: impl Iterator<Item = u64>) -> Places {
+        let mut words = vec![(0u64, 0); self.words.len()];
+        for offset in addresses.map(|at| at - self.base) {
+            words[(offset / 64) as usize].0 |= 1 << (offset % 64);
+        }
+        let mut before = 0;
+        for word in &mut words {
+            word.1 = before;
+            before += word.0.count_ones();
+        }
+        Places { base: self.base, words }
+    }
+
     /// Takes the numbers of some addresses away, which ascend; those behind get lower ones.
     pub fn remove(&mut self, addresses: &[u64]) {
         let mut left = addresses.iter().map(|at| at - self.base).peekable();
@@ -384,10 +398,12 @@ mod tests {
         }
         assert_eq!(places.get(u64::MAX), None);
         assert_eq!(Places::of(std::iter::empty()).get(0), None);
-        let (mut some, removed) = (places, [0x1003, 0x1043, 0x1044, 0x1243]);
-        some.remove(&removed);
-        let rest = [0x1004, 0x1042, 0x1200, 0x123f];
-        assert_eq!(all.map(|at| some.get(at)), all.map(|at| rest.iter().position(|&a| a == at)));
+        let (removed, rest) = ([0x1003, 0x1043, 0x1044, 0x1243], [0x1004, 0x1042, 0x1200, 0x123f]);
+        let some = places.some(rest.into_iter());
+        let mut left = places;
+        left.remove(&removed);
+        let expected = all.map(|at| rest.iter().position(|&a| a == at));
+        assert_eq!((all.map(|at| left.get(at)), all.map(|at| some.get(at))), (expected, expected));
     }
 
     fn ips(body: &Body) -> Vec<u64> {

@@ -177,10 +177,7 @@ fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16) -> (
     // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
     let mut left = n;
     loop {
-        let b = match left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) {
-            Some(b) => b,
-            None => return (live_in, live_out),
-        };
+        let Some(b) = left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) else { return (live_in, live_out) };
         left = left.min(b);
         queued[b] = false;
         live_out[b] = graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize]);
