@@ -36,12 +36,28 @@ pub const CALLEE_SAVED: RegSet = RegSet(0xf008);
 /// The general purpose register that `register` is or is part of.
 #[inline]
 pub fn gpr(register: Register) -> Option<Gpr> {
-    numbered(register as usize)
+    let number = NUMBERS[register as usize % NUMBERS.len()];
+    (number != NO_NUMBER).then_some(Gpr(number))
 }
 
-/// The same by iced's number.
+/// By iced's number: that of the general purpose register that it is or is part of.
+static NUMBERS: [u8; 256] = {
+    let mut numbers = [NO_NUMBER; 256];
+    let mut n = 0;
+    while n < numbers.len() {
+        if let Some(r) = numbered(n) {
+            numbers[n] = r.0;
+        }
+        n += 1;
+    }
+    numbers
+};
+/// It is none.
+const NO_NUMBER: u8 = u8::MAX;
+
+/// The same from iced's order.
 const fn numbered(register: usize) -> Option<Gpr> {
-    // iced's tables would be several loads each time; its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
+    // Its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
     match register {
         n if n < AL => None,
         n if n < AX => Some(Gpr(if n < AL + 4 { n - AL } else { n - AL - 4 } as u8)),
