@@ -9,18 +9,17 @@ use crate::doubt::{self, Jumps};
 use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
-use crate::facts::{self, Operands};
-use crate::ir::{Function, FunctionId, Gpr, Insn, InsnId, JumpTable, RegSet};
-use crate::liveness::{Liveness, solve, temporaries};
+use crate::facts::{self, Facts};
+use crate::ir::{Function, FunctionId, Insn, InsnId, JumpTable, RegSet};
+use crate::liveness::{self, Effects, temporaries};
 use crate::loops::Loops;
-use crate::operands::{AccessList, Accesses, accesses, own_destination};
 use crate::plan::plan;
-use crate::regs::{RegUse, gpr, reg_use, registers};
+use crate::regs::{RegUse, gpr};
 use crate::risk::Care;
 use crate::room::{self, Code};
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use std::ops::Range;
 
@@ -96,38 +95,22 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if unselected && hooks.is_empty() {
         return Err(LeftReason::NotSelected);
     }
-    // Asking for an instruction's facts is dear, so that it is done once for all.
-    let n = graph.insns.len();
-    let (mut all_uses, mut uses, mut accesses, mut own) = (Vec::with_capacity(n), Vec::with_capacity(n), AccessList::with_capacity(n), Vec::with_capacity(n));
-    for insn in &graph.insns {
-        let (all, list, destination) = match facts::plain(&insn.inst) {
-            Some(plain) => asked(&insn.inst, plain.uses, &plain),
-            None => {
-                let info = registers(&mut factory, &insn.inst);
-                asked(&insn.inst, reg_use(info), info)
-            }
-        };
-        all_uses.push(all);
-        uses.push(all.without_idle_read(&insn.inst));
-        own.push(destination);
-        accesses.push(list);
-    }
-    let trusted = info.exact && info.called.is_empty();
-    let live = settle(input, &mut graph, &uses, &mut found, trusted, &mut factory);
-    live.mark(&mut graph);
-    consumed::mark(&mut graph, &uses);
-    if input.shows_faults {
-        // A handler may go on anywhere, with any register.
-        for insn in &mut graph.insns {
-            (insn.dead, insn.own) = (RegSet::EMPTY, RegSet::EMPTY);
-        }
-        own.fill(None);
-    }
+    // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes borrow one for an address.)
+    let owned = options.flavour == FLAVOUR_PT && !input.shows_faults;
+    let facts = Facts::of(&graph, info.range.start, owned, &mut factory);
+    let (uses, accesses) = (&facts.uses[..], &facts.accesses);
+    settle(input, &mut graph, uses, &mut found, &mut factory);
     let loops = Loops::find(&graph);
-    let mut flow = Flow::solve(input, &graph, &loops, &uses, &accesses);
+    if !input.shows_faults && info.exact && info.called.is_empty() {
+        let effects = Effects::of(input, &graph, &loops, uses);
+        if liveness::mark(&mut graph, &effects) {
+            consumed::mark(&mut graph, &effects.steps, uses, accesses);
+        }
+    }
+    let mut flow = Flow::solve(input, &graph, &loops, uses, accesses);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
-    let blind_start = info.computed || doubt::computes_from(&graph, info.range.start, &mut factory);
+    let blind_start = info.computed || doubt::computes_from(&graph, &facts.takers, &mut factory);
     let unsure = graph.blocks.iter().zip(&sure).filter(|(_, sure)| !**sure);
     data.extend(unsure.map(|(b, _)| graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()));
     merge(&mut data);
@@ -141,11 +124,11 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         let pieces = stay::pieces(&graph.insns, &graph.blocks);
-        stay::find(&View { insns: &graph.insns, blocks: &pieces, tables: &tables, uses: &uses, accesses: &accesses, stores: options.stores })
+        stay::find(&View { insns: &graph.insns, blocks: &pieces, tables: &tables, uses, accesses, stores: options.stores })
     } else {
         Stays::default()
     };
-    let mut plan = plan(&graph, &uses, &accesses, options, &stays, &own, |block, insn, n, access| flow.classify(block, insn, n, access));
+    let mut plan = plan(&graph, uses, accesses, options, &stays, &facts.own, |block, insn, n, access| flow.classify(block, insn, n, access));
     if unselected {
         plan = crate::plan::Plan::default();
     }
@@ -156,7 +139,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         tables,
         insns: graph.insns,
         places: graph.places,
-        uses: all_uses,
+        uses: facts.into_uses(),
         blocks: graph.blocks,
         blind,
         blind_start,
@@ -171,14 +154,6 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         stays,
         loops,
     })
-}
-
-/// What is asked of each instruction: its registers, its accesses, and the register that may hold the address of one.
-#[inline]
-fn asked(inst: &Instruction, uses: RegUse, operands: &impl Operands) -> (RegUse, Accesses, Option<Gpr>) {
-    let list = accesses(inst, operands);
-    let destination = if list.is_empty() { None } else { own_destination(inst, operands) };
-    (uses, list, destination)
 }
 
 fn table(t: &Found) -> JumpTable {
@@ -306,7 +281,7 @@ fn read_at(input: &Input, at: u64, register: RegSet, factory: &mut InstructionIn
             break;
         }
         let inst = decoder.decode();
-        let u = reg_use(registers(factory, &inst));
+        let u = facts::uses(factory, &inst);
         if inst.is_invalid() || u.read.0 & left != 0 {
             return true;
         }
@@ -318,28 +293,21 @@ fn read_at(input: &Input, at: u64, register: RegSet, factory: &mut InstructionIn
     false
 }
 
-/// Solves liveness, and gives up copies of tables whose loaded entry lives on after the jump.
-fn settle(
-    input: &Input,
-    graph: &mut Graph,
-    uses: &[RegUse],
-    found: &mut [Found],
-    trusted: bool,
-    factory: &mut InstructionInfoFactory,
-) -> Liveness {
-    if found.iter().any(|t| t.copyable && t.tainted != RegSet::EMPTY) {
-        let live = temporaries(graph, uses);
-        for t in found.iter_mut().filter(|t| t.copyable && t.tainted != RegSet::EMPTY) {
-            let block = graph.block_of(t.jump);
-            let after = graph.blocks[block].succs.iter().fold(0, |l, s| l | live[s.0 as usize].0);
-            let outside = t.targets.iter().filter(|a| graph.block_at(**a).is_none());
-            if after & t.tainted.0 != 0 || outside.clone().any(|&a| read_at(input, a, t.tainted, factory)) {
-                t.copyable = false;
-                graph.exits[block].leaves = true;
-            }
+/// Gives up copies of tables whose loaded entry lives on after the jump.
+fn settle(input: &Input, graph: &mut Graph, uses: &[RegUse], found: &mut [Found], factory: &mut InstructionInfoFactory) {
+    if !found.iter().any(|t| t.copyable && t.tainted != RegSet::EMPTY) {
+        return;
+    }
+    let live = temporaries(graph, uses);
+    for t in found.iter_mut().filter(|t| t.copyable && t.tainted != RegSet::EMPTY) {
+        let block = graph.block_of(t.jump);
+        let after = graph.blocks[block].succs.iter().fold(0, |l, s| l | live[s.0 as usize].0);
+        let outside = t.targets.iter().filter(|a| graph.block_at(**a).is_none());
+        if after & t.tainted.0 != 0 || outside.clone().any(|&a| read_at(input, a, t.tainted, factory)) {
+            t.copyable = false;
+            graph.exits[block].leaves = true;
         }
     }
-    solve(input, graph, uses, trusted)
 }
 
 /// Block starts that unresolved indirect jumps may reach.

@@ -4,7 +4,7 @@
 //! known or suspected to reach. Calls do not end blocks; the landing pads of a block's calls are its successors. Filler that nothing
 //! reaches is dropped.
 
-use crate::disasm::{Body, Places, is_padding, jump_target};
+use crate::disasm::{Body, Places, is_padding};
 use crate::hash::FastHasher;
 use crate::ir::{Block, BlockId, BlockIds, Insn};
 use iced_x86::FlowControl;
@@ -44,6 +44,19 @@ pub struct KnownJump {
     pub closed: bool,
 }
 
+/// Where blocks begin, bit by bit for 64 instructions.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    /// Control may come to the instruction by other ways than from the one before.
+    leads: u64,
+    /// And from outside, or in ways that are not known.
+    outside: u64,
+    /// It comes behind a conditional branch.
+    chosen: u64,
+    /// Control does not come from the instruction before, if there is one.
+    apart: u64,
+}
+
 /// Instructions and blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -70,32 +83,48 @@ impl Graph {
     /// Builds the graph of instructions that lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
     pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
         let Body { insns, places } = body;
-        let mut leader = vec![false; insns.len()];
-        let mut external = vec![false; insns.len()];
-        let mut lead = |at: u64, from_outside: bool| {
+        let mut marks = vec![Marks::default(); insns.len() / 64 + 1];
+        let mut mark = |i: usize, set: fn(&mut Marks, u64)| set(&mut marks[i / 64], 1 << (i % 64));
+        let mut lead = |at: u64, set: fn(&mut Marks, u64)| {
             if let Some(i) = places.get(at) {
-                leader[i] = true;
-                external[i] |= from_outside;
+                mark(i, set);
             }
         };
-        lead(range.start, true);
-        entries.called.iter().chain(&entries.outside).for_each(|&at| lead(at, true));
-        entries.suspected.iter().for_each(|&at| lead(at, true));
-        entries.pads.iter().for_each(|p| lead(p.1, true));
-        jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, false));
-        for insn in &insns {
-            insn.direct_target().filter(|t| range.contains(t)).into_iter().for_each(|at| lead(at, false));
+        let entry = |m: &mut Marks, bit| (m.leads, m.outside) = (m.leads | bit, m.outside | bit);
+        lead(range.start, entry);
+        entries.called.iter().chain(&entries.outside).chain(&entries.suspected).for_each(|&at| lead(at, entry));
+        entries.pads.iter().for_each(|p| lead(p.1, entry));
+        jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, |m, bit| m.leads |= bit));
+        let mut expected = None;
+        for (i, insn) in insns.iter().enumerate() {
+            if expected != Some(insn.ip) {
+                marks[i / 64].apart |= 1 << (i % 64);
+            }
+            expected = Some(insn.end());
+            // Most go on.
+            if insn.flow == FlowControl::Next && !insn.ends_flow() && !insn.is_overlapped() {
+                continue;
+            }
+            let mut lead = |at: u64| {
+                if let Some(to) = places.get(at) {
+                    marks[to / 64].leads |= 1 << (to % 64);
+                }
+            };
+            insn.direct_target().filter(|t| range.contains(t)).into_iter().for_each(&mut lead);
             if insn.is_overlapped() {
-                lead(insn.next(), false);
+                lead(insn.next());
+            }
+            if insn.ends_flow() || insn.is_overlapped() {
+                expected = None;
+            } else if insn.flow == FlowControl::ConditionalBranch {
+                marks[(i + 1) / 64].chosen |= 1 << ((i + 1) % 64);
             }
         }
-        let all = insns.len();
         let mut graph = Graph::default();
-        graph.cut(insns, &leader, &external);
-        graph.places = if graph.insns.len() == all { places } else { Places::of(graph.insns.iter().map(|i| i.ip)) };
-        graph.starts = Places::of(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
-        graph.connect(entries, jumps);
-        graph.find_roots(range, entries);
+        graph.cut(insns, places, &marks);
+        graph.starts = graph.places.some(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
+        let unresolved = graph.connect(entries, jumps);
+        graph.find_roots(range, entries, unresolved);
         graph
     }
 
@@ -126,18 +155,15 @@ impl Graph {
             }
             self.blocks.push(part);
         }
-        self.starts = Places::of(self.blocks.iter().map(|b| self.insns[b.insns.start as usize].ip));
+        self.starts = self.places.some(self.blocks.iter().map(|b| self.insns[b.insns.start as usize].ip));
         self.pads.clear();
-        self.connect(entries, jumps);
-        self.find_roots(range, entries);
+        let unresolved = self.connect(entries, jumps);
+        self.find_roots(range, entries, unresolved);
         Some(self)
     }
 
-    fn find_roots(&mut self, range: &Range<u64>, entries: &Entries) {
-        let unresolved = (0..self.blocks.len()).any(|b| {
-            let last = &self.insns[self.blocks[b].insns.end as usize - 1];
-            last.flow == FlowControl::IndirectBranch && self.exits[b].leaves
-        });
+    /// `unresolved`: an indirect jump may lead anywhere.
+    fn find_roots(&mut self, range: &Range<u64>, entries: &Entries, unresolved: bool) {
         self.roots = self.blocks.iter().map(|b| b.external_entry && b.preds.is_empty()).collect();
         let suspected = if unresolved { &entries.suspected[..] } else { &[] };
         for at in entries.called.iter().chain(suspected).chain([&range.start]) {
@@ -168,93 +194,108 @@ impl Graph {
         self.blocks.partition_point(|b| b.insns.start as usize <= insn) - 1
     }
 
-    fn cut(&mut self, mut insns: Vec<Insn>, leader: &[bool], external: &[bool]) {
-        // Most leaders begin a block, and few blocks begin elsewhere.
-        self.blocks.reserve(leader.iter().filter(|l| **l).count() * 3 / 2);
-        let mut open = false;
-        let mut expected = 0;
-        let mut kept = 0;
-        let mut dropped = FastHasher::default();
-        for i in 0..insns.len() {
-            let insn = &insns[i];
-            open &= insn.ip == expected;
-            if !open && !leader[i] && is_padding(&insn.inst) {
-                dropped.write_u64(insn.ip);
-                continue;
-            }
-            let at = kept as u32;
-            if !open || leader[i] {
-                self.blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: external[i] });
-            }
-            if let Some(block) = self.blocks.last_mut() {
-                block.insns.end = at + 1;
-            }
-            expected = insn.end();
-            open = !insn.ends_flow() && !insn.is_overlapped() && insn.flow != FlowControl::ConditionalBranch;
-            // After a conditional branch a new block starts, padding or not.
-            if insn.flow == FlowControl::ConditionalBranch {
-                open = true;
-                if let Some(next) = insns.get(i + 1)
-                    && next.ip == expected
-                    && !leader[i + 1]
-                {
-                    // Opened here, filled by the next instruction.
-                    let first = at + 1;
-                    self.blocks.push(Block { insns: first..first, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: false });
+    /// Cuts the instructions into blocks, and drops filler.
+    fn cut(&mut self, mut insns: Vec<Insn>, mut places: Places, marks: &[Marks]) {
+        let begins = |m: &Marks| m.leads | m.chosen | m.apart;
+        let mut blocks: Vec<Block> = Vec::with_capacity(marks.iter().map(|m| begins(m).count_ones() as usize).sum());
+        let (mut filler, mut dropped) = (Vec::new(), FastHasher::default());
+        let bit = |set: fn(&Marks) -> u64, i: usize| set(&marks[i / 64]) >> (i % 64) & 1 == 1;
+        let all = insns.len();
+        // All before `next` are dealt with; those from `from` on move down to number `to`.
+        let (mut next, mut from, mut to) = (0, 0, 0);
+        for (n, m) in marks.iter().enumerate() {
+            let mut left = begins(m);
+            while left != 0 {
+                let i = 64 * n + left.trailing_zeros() as usize;
+                left &= left - 1;
+                if i < next || i >= all {
+                    continue;
                 }
+                let mut first = i;
+                if bit(|m| m.apart, i) {
+                    while first < all && !bit(|m| m.leads, first) && is_padding(&insns[first].inst) {
+                        filler.push(insns[first].ip);
+                        dropped.write_u64(insns[first].ip);
+                        first += 1;
+                    }
+                }
+                if first > i {
+                    if to != from {
+                        insns.copy_within(from..i, to);
+                    }
+                    (to, from) = (to + i - from, first);
+                }
+                let at = (to + first - from) as u32;
+                if let Some(before) = blocks.last_mut() {
+                    before.insns.end = at;
+                }
+                if first < all {
+                    blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: bit(|m| m.outside, first) });
+                }
+                next = first + 1;
             }
-            if kept < i {
-                insns[kept] = insns[i];
-            }
-            kept += 1;
         }
-        insns.truncate(kept);
-        self.insns = insns;
-        self.dropped = dropped.finish();
+        if to != from {
+            insns.copy_within(from.., to);
+            insns.truncate(to + all - from);
+            places.remove(&filler);
+        }
+        if let Some(last) = blocks.last_mut() {
+            last.insns.end = insns.len() as u32;
+        }
+        (self.insns, self.places, self.blocks, self.dropped) = (insns, places, blocks, dropped.finish());
     }
 
-    fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) {
-        self.exits = vec![Exit::default(); self.blocks.len()];
-        for b in 0..self.blocks.len() {
+    /// Finds the neighbours of blocks, and whether some indirect jump may lead anywhere.
+    fn connect(&mut self, entries: &Entries, jumps: &[KnownJump]) -> bool {
+        let n = self.blocks.len();
+        let mut unresolved = false;
+        self.exits = Vec::with_capacity(n);
+        for b in 0..n {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
-            let (end, follows) = (last.next(), !last.ends_flow());
-            let mut succs = BlockIds::new();
             let mut exit = Exit::default();
+            // Where a branch leads, and where control goes on behind the block.
+            let (mut target, mut next, mut table) = (None, None, None);
             match last.flow {
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
-                    match jump_target(&last.inst).and_then(|t| self.block_at(t)) {
-                        Some(to) => succs.push(to),
-                        None => exit.leaves = true,
-                    }
+                    target = last.direct_target().and_then(|t| self.block_at(t));
+                    exit.leaves = target.is_none();
                 }
-                FlowControl::IndirectBranch => match jumps.binary_search_by_key(&last.ip, |j| j.ip) {
-                    Ok(found) => {
-                        exit.leaves = !jumps[found].closed;
-                        succs.extend(jumps[found].targets.iter().filter_map(|&t| self.block_at(t)));
-                    }
-                    Err(_) => exit.leaves = true,
-                },
+                FlowControl::IndirectBranch => {
+                    table = jumps.binary_search_by_key(&last.ip, |j| j.ip).ok().map(|found| &jumps[found]);
+                    exit.leaves = table.is_none_or(|t| !t.closed);
+                    unresolved |= exit.leaves;
+                }
                 FlowControl::Return => exit.returns = true,
                 _ => {}
             }
-            if follows {
-                match self.block_at(end) {
-                    Some(next) => succs.push(next),
-                    None => exit.leaves = true,
-                }
+            if !last.ends_flow() {
+                let end = last.next();
+                let follows = self.blocks.get(b + 1).is_some_and(|next| self.insns[next.insns.start as usize].ip == end);
+                next = if follows { Some(BlockId(b as u32 + 1)) } else { self.block_at(end) };
+                exit.leaves |= next.is_none();
             }
-            self.add_pads(b, entries, &mut succs);
-            succs.sort_unstable();
-            succs.dedup();
-            self.blocks[b].succs = succs;
-            self.exits[b] = exit;
-        }
-        for b in 0..self.blocks.len() {
-            for s in 0..self.blocks[b].succs.len() {
-                let to = self.blocks[b].succs[s].0 as usize;
-                self.blocks[to].preds.push(BlockId(b as u32));
+            self.exits.push(exit);
+            let this = BlockId(b as u32);
+            if table.is_some() || !entries.pads.is_empty() {
+                let mut succs: BlockIds = target.into_iter().chain(next).collect();
+                succs.extend(table.into_iter().flat_map(|t| &t.targets).filter_map(|&t| self.block_at(t)));
+                self.add_pads(b, entries, &mut succs);
+                succs.sort_unstable();
+                succs.dedup();
+                succs.iter().for_each(|s| self.blocks[s.0 as usize].preds.push(this));
+                self.blocks[b].succs = succs;
+                continue;
+            }
+            // The same for two at most.
+            let next = next.filter(|n| target != Some(*n));
+            let (first, second) = if next < target && next.is_some() { (next, target) } else { (target, next) };
+            for s in [first, second].into_iter().flatten() {
+                self.blocks[s.0 as usize].preds.push(this);
+                self.blocks[b].succs.push(s);
             }
         }
+        unresolved
     }
 
     fn add_pads(&mut self, b: usize, entries: &Entries, succs: &mut BlockIds) {

@@ -9,21 +9,25 @@
 //! control enters from outside, and so are results behind calls.
 
 use crate::cfg::Graph;
-use crate::ir::{Block, RegSet};
+use crate::ir::{Insn, RegSet};
+use crate::operands::AccessList;
 use crate::regs::{ALL, CALLER_SAVED, RAX, RDX, RegUse};
 use iced_x86::FlowControl;
 
 /// What an instruction, or several, do to the registers that are fresh: some cease to be, others become it.
 #[derive(Clone, Copy)]
-struct Step {
+pub struct Step {
     keeps: u16,
     adds: u16,
 }
 
 impl Step {
-    const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
+    /// No instruction.
+    pub const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
 
-    fn of(flow: FlowControl, u: &RegUse) -> Step {
+    /// Of an instruction.
+    #[inline]
+    pub fn of(flow: FlowControl, u: &RegUse) -> Step {
         match flow {
             FlowControl::Call | FlowControl::IndirectCall => Step { keeps: !CALLER_SAVED.0, adds: RegSet::EMPTY.with(RAX).with(RDX).0 },
             FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
@@ -33,7 +37,9 @@ impl Step {
         }
     }
 
-    fn then(self, next: Step) -> Step {
+    /// Of two, one after the other.
+    #[inline]
+    pub fn then(self, next: Step) -> Step {
         Step { keeps: self.keeps & next.keeps, adds: self.adds & next.keeps | next.adds }
     }
 
@@ -42,39 +48,55 @@ impl Step {
     }
 }
 
-/// Writes [`Insn::own`](crate::ir::Insn::own) of every instruction; [`Insn::dead`](crate::ir::Insn::dead) must be known.
-pub fn mark(graph: &mut Graph, uses: &[RegUse]) {
+/// Writes [`Insn::own`](crate::ir::Insn::own) of the instructions with accesses; [`Insn::dead`](crate::ir::Insn::dead) must be known.
+/// `steps` is per block.
+pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &AccessList) {
+    let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
+    if accesses.insns().iter().all(|&i| replaced(&graph.insns[i as usize], &uses[i as usize]) == 0) {
+        return;
+    }
+    let fresh_in = fresh(graph, steps);
+    let (mut b, mut at, mut fresh) = (0, 0, fresh_in[0]);
+    for &i in accesses.insns() {
+        let i = i as usize;
+        let replaced = replaced(&graph.insns[i], &uses[i]);
+        if replaced == 0 {
+            continue;
+        }
+        while graph.blocks[b].insns.end as usize <= i {
+            b += 1;
+            (at, fresh) = (graph.blocks[b].insns.start as usize, fresh_in[b]);
+        }
+        for before in at..i {
+            fresh = Step::of(graph.insns[before].flow, &uses[before]).from(fresh);
+        }
+        at = i;
+        graph.insns[i].own = RegSet(replaced & !fresh);
+    }
+}
+
+/// Registers that are fresh at each block's start.
+fn fresh(graph: &Graph, steps: &[Step]) -> Vec<u16> {
     let n = graph.blocks.len();
-    let through = |block: &Block| {
-        let insns = block.insns.start as usize..block.insns.end as usize;
-        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Step::NOTHING, |step, (insn, u)| step.then(Step::of(insn.flow, u)))
-    };
-    let steps: Vec<Step> = graph.blocks.iter().map(through).collect();
-    let entered = |graph: &Graph, b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
-    let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(graph, b) { ALL.0 } else { 0 }).collect();
-    let mut queued = vec![true; n];
-    let mut work: std::collections::VecDeque<usize> = (0..n).collect();
-    while let Some(b) = work.pop_front() {
+    let entered = |b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
+    let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
+    let mut queued = vec![false; n];
+    let mut work: Vec<u32> = Vec::new();
+    // Once through all of them; then those whose predecessors come behind them, as long as something changes.
+    let mut first = 0..n;
+    while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
         queued[b] = false;
         let out = steps[b].from(fresh_in[b]);
         for s in graph.blocks[b].succs.iter().map(|s| s.0 as usize) {
             if out & !fresh_in[s] != 0 {
                 fresh_in[s] |= out;
-                if !std::mem::replace(&mut queued[s], true) {
-                    work.push_back(s);
+                if s < first.start && !std::mem::replace(&mut queued[s], true) {
+                    work.push(s as u32);
                 }
             }
         }
     }
-    for b in 0..n {
-        let mut fresh = fresh_in[b];
-        for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
-            let u = &uses[i];
-            let insn = &mut graph.insns[i];
-            insn.own = RegSet(insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0 & !fresh);
-            fresh = Step::of(insn.flow, u).from(fresh);
-        }
-    }
+    fresh_in
 }
 
 #[cfg(test)]
@@ -82,19 +104,20 @@ mod tests {
     use super::*;
     use crate::cfg::Entries;
     use crate::disasm::decode;
+    use crate::facts::Facts;
     use crate::functions::Input;
-    use crate::regs::reg_use;
+    use crate::liveness::Effects;
+    use crate::loops::Loops;
     use iced_x86::InstructionInfoFactory;
 
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
-        let mut factory = InstructionInfoFactory::new();
-        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        let input = Input::default();
-        crate::liveness::solve(&input, &g, &uses, true).mark(&mut g);
-        mark(&mut g, &uses);
+        let facts = Facts::of(&g, 0x100, false, &mut InstructionInfoFactory::new());
+        let effects = Effects::of(&Input::default(), &g, &Loops::find(&g), &facts.uses);
+        crate::liveness::mark(&mut g, &effects);
+        mark(&mut g, &effects.steps, &facts.uses, &facts.accesses);
         g.insns.iter().map(|i| i.own.0).collect()
     }
 

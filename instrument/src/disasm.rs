@@ -89,6 +89,28 @@ impl Places {
         Places { base, words }
     }
 
+    /// Numbers some of these addresses, which ascend.
+    pub fn some(&self, addresses: impl Iterator<Item = u64>) -> Places {
+        let mut words = vec![(0u64, 0); self.words.len()];
+        for offset in addresses.map(|at| at - self.base) {
+            words[(offset / 64) as usize].0 |= 1 << (offset % 64);
+        }
+        Places::of_bits(self.base, words)
+    }
+
+    /// Takes the numbers of some addresses away, which ascend; those behind get lower ones.
+    pub fn remove(&mut self, addresses: &[u64]) {
+        let mut left = addresses.iter().map(|at| at - self.base).peekable();
+        let mut removed = 0;
+        for (n, (bits, before)) in self.words.iter_mut().enumerate() {
+            *before -= removed;
+            while let Some(offset) = left.next_if(|offset| offset / 64 == n as u64) {
+                *bits &= !(1 << (offset % 64));
+                removed += 1;
+            }
+        }
+    }
+
     /// The number of an address.
     pub fn get(&self, at: u64) -> Option<usize> {
         let offset = at.checked_sub(self.base)?;
@@ -398,6 +420,12 @@ mod tests {
         let bits = Places::of_bits(0x0fe0, words);
         assert!((0x0f00..0x1400).all(|at| bits.get(at) == places.get(at)));
         assert_eq!(Places::of(std::iter::empty()).get(0), None);
+        let (removed, rest) = ([0x1003, 0x1043, 0x1044, 0x1243], [0x1004, 0x1042, 0x1200, 0x123f]);
+        let some = places.some(rest.into_iter());
+        let mut left = places;
+        left.remove(&removed);
+        let expected = all.map(|at| rest.iter().position(|&a| a == at));
+        assert_eq!((all.map(|at| left.get(at)), all.map(|at| some.get(at))), (expected, expected));
     }
 
     fn ips(body: &Body) -> Vec<u64> {

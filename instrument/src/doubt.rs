@@ -239,17 +239,12 @@ impl Jumps {
 
 }
 
-/// Whether the function makes another address of that of its own start.
-pub fn computes_from(graph: &Graph, start: u64, factory: &mut InstructionInfoFactory) -> bool {
-    for (n, insn) in graph.insns.iter().enumerate() {
-        if let Some((at, whole)) = taken(&insn.inst)
-            && at == start
-            && (!whole || fate(&graph.insns[n + 1..], &insn.inst, factory) == Fate::Changed)
-        {
-            return true;
-        }
-    }
-    false
+/// Whether the function makes another address of that of its own start. `takers`: the instructions that take it.
+pub fn computes_from(graph: &Graph, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
+    takers.iter().any(|&n| {
+        let (inst, behind) = (&graph.insns[n as usize].inst, &graph.insns[n as usize + 1..]);
+        taken(inst).is_some_and(|t| !t.1) || fate(behind, inst, factory) == Fate::Changed
+    })
 }
 
 /// An address that code takes, and what becomes of it.

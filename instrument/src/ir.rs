@@ -73,7 +73,7 @@ pub struct Insn {
     /// Registers that a probe standing right before this instruction may overwrite: their values are
     /// dead there, on every path, exceptions and IPA register allocation included. Never rsp.
     pub dead: RegSet,
-    /// Those of `dead` that the instruction itself overwrites, and that a probe may overwrite before it even if it faults; see
+    /// Those of `dead` that an instruction with accesses itself overwrites, and that a probe may overwrite before it even if it faults; see
     /// [`crate::consumed`].
     pub own: RegSet,
 }

@@ -13,39 +13,18 @@
 //! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
 //!
 //! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
-//! A function whose extent is a guess, or that has several callable entries, offers none.
+//! A function whose extent is a guess, or that has several callable entries, offers none (and is not asked).
 
-use crate::cfg::Graph;
+use crate::cfg::{Exit, Graph};
+use crate::consumed::Step;
 use crate::disasm::direct_target;
 use crate::functions::Input;
 use crate::ir::{Insn, RegSet};
-use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse, gpr};
-use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
+use crate::loops::Loops;
+use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse};
+use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
-/// The result.
-#[derive(Clone, Debug)]
-pub struct Liveness {
-    /// Live at each block's start.
-    pub live_in: Vec<RegSet>,
-    /// Registers that may be offered where they are dead.
-    pub allowed: RegSet,
-    at_return: RegSet,
-    /// Per instruction: what it reads and what it overwrites for certain.
-    effects: Vec<(u16, u16)>,
-}
-
-/// What the instruction reads for the purpose of liveness.
-fn reads(input: &Input, insn: &Insn, u: &RegUse) -> RegSet {
-    match insn.flow {
-        FlowControl::Call | FlowControl::IndirectCall => {
-            if through_linkage(input, insn) { ALL.without(R11) } else { ALL }
-        }
-        FlowControl::Interrupt | FlowControl::Exception | FlowControl::XbeginXabortXend => ALL,
-        _ if insn.inst.code() == Code::Hlt => ALL,
-        _ => u.read,
-    }
-}
-
+/// Whether a call goes through a linkage table.
 fn through_linkage(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
@@ -53,56 +32,124 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// Whether the instruction calls a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
+/// Whether a call is of a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
 fn calls_import(input: &Input, insn: &Insn) -> bool {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
-        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
+        _ if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
         _ => None,
     };
     through.is_some_and(|at| input.imported.contains(&at) && !input.no_return.contains(&at))
 }
 
-/// What the instruction overwrites for certain.
-fn kills(input: &Input, insn: &Insn, u: &RegUse) -> u16 {
-    if calls_import(input, insn) { u.kill.with(R11).0 } else { u.kill.0 }
+/// What an instruction, or several, read before they overwrite it, and what they overwrite for certain.
+#[derive(Clone, Copy, Default)]
+struct Effect {
+    read: u16,
+    kill: u16,
 }
 
-/// Solves liveness. `uses` is per instruction; `trusted`: the function's extent is known and it has one callable entry.
-pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Liveness {
-    let reachable = graph.reachable();
-    let mut written = 0;
-    let mut saved = 0;
-    for (b, block) in graph.blocks.iter().enumerate().filter(|(b, _)| reachable[*b]) {
-        let _ = b;
-        for i in block.insns.start as usize..block.insns.end as usize {
-            written |= uses[i].clobber.0;
-            let inst = &graph.insns[i].inst;
-            if calls_import(input, &graph.insns[i]) {
-                written |= CALLER_SAVED.0;
-            }
-            if uses[i].clobber.contains(RSP) && inst.mnemonic() == Mnemonic::Push && inst.op0_kind() == OpKind::Register {
-                saved |= gpr(inst.op0_register()).map_or(0, |r| 1 << r.0);
-            }
-        }
+impl Effect {
+    fn then(self, next: Effect) -> Effect {
+        Effect { read: self.read | next.read & !self.kill, kill: self.kill | next.kill }
     }
-    let own = if trusted { CALLER_SAVED.0 & written } else { 0 };
-    let at_return = RegSet(ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0));
-    let allowed = if trusted { RegSet((own | CALLEE_SAVED.0 & written & saved) & !RegSet::EMPTY.with(RSP).with(RBP).0) } else { RegSet::EMPTY };
 
-    let effects: Vec<(u16, u16)> = graph.insns.iter().zip(uses).map(|(insn, u)| (reads(input, insn, u).0, kills(input, insn, u))).collect();
-    let mut gen_kill: Vec<(u16, u16)> = Vec::with_capacity(graph.blocks.len());
-    for block in &graph.blocks {
-        let (mut read, mut kill) = (0u16, 0u16);
-        for &(r, k) in effects[block.insns.start as usize..block.insns.end as usize].iter().rev() {
-            read = read & !k | r;
-            kill |= k;
-        }
-        gen_kill.push((read, kill));
+    /// What is live before, where this is live behind.
+    fn before(self, live: u16) -> u16 {
+        live & !self.kill | self.read
     }
-    let mut live = Liveness { live_in: Vec::new(), allowed, at_return, effects };
-    live.live_in = backward(graph, &gen_kill, |b, live_in| RegSet(live.out(graph, b, live_in).0), |b, live_in| pads(graph, b, live_in));
-    live
+}
+
+/// What a function's instructions do, for this pass and for [`crate::consumed`].
+pub struct Effects {
+    insns: Vec<Effect>,
+    blocks: Vec<Effect>,
+    /// Per block.
+    pub steps: Vec<Step>,
+    /// Registers that code which control reaches writes.
+    written: u16,
+    /// Callee-saved ones that it pushes.
+    saved: u16,
+}
+
+impl Effects {
+    /// Those of `graph`, whose loops these are. `uses` is per instruction.
+    pub fn of(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse]) -> Effects {
+        // From the roots, which are entered from outside, control reaches all blocks of nearly all functions.
+        let n = graph.blocks.len();
+        let reachable = if loops.order.len() == n { None } else { Some(graph.reachable()) };
+        let mut all = Effects { insns: Vec::new(), blocks: Vec::with_capacity(n), steps: Vec::with_capacity(n), written: 0, saved: 0 };
+        let mut effects = vec![Effect::default(); graph.insns.len()];
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let (mut sum, mut step) = (Effect::default(), Step::NOTHING);
+            let (mut written, mut saved) = (0, 0);
+            let range = block.insns.start as usize..block.insns.end as usize;
+            for ((insn, u), effect) in graph.insns[range.clone()].iter().zip(&uses[range.clone()]).zip(&mut effects[range]) {
+                *effect = Effect { read: u.read.0, kill: u.kill.0 };
+                written |= u.clobber.0;
+                match insn.flow {
+                    FlowControl::Next if insn.inst.code() != Code::Hlt => {
+                        step = step.then(Step::of(FlowControl::Next, u));
+                        if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
+                            saved |= u.read.0 & CALLEE_SAVED.0;
+                        }
+                    }
+                    flow => {
+                        step = step.then(Step::of(flow, u));
+                        written |= outside(input, insn, effect);
+                    }
+                }
+                sum = sum.then(*effect);
+            }
+            all.blocks.push(sum);
+            all.steps.push(step);
+            if reachable.as_ref().is_none_or(|r| r[b]) {
+                (all.written, all.saved) = (all.written | written, all.saved | saved);
+            }
+        }
+        Effects { insns: effects, ..all }
+    }
+}
+
+/// What other code does where an instruction leads to it: changes the effect, and gives what registers it writes.
+fn outside(input: &Input, insn: &Insn, effect: &mut Effect) -> u16 {
+    match insn.flow {
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => {}
+        FlowControl::Call | FlowControl::IndirectCall => {
+            effect.read = if through_linkage(input, insn) { ALL.without(R11).0 } else { ALL.0 };
+            if calls_import(input, insn) {
+                effect.kill |= 1 << R11.0;
+                return CALLER_SAVED.0;
+            }
+        }
+        _ => effect.read = ALL.0,
+    }
+    0
+}
+
+/// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one callable entry. Says whether any register may be offered.
+pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
+    let own = CALLER_SAVED.0 & effects.written;
+    let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved) & !RegSet::EMPTY.with(RSP).with(RBP).0;
+    if allowed == 0 {
+        return false;
+    }
+    let at_return = ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0);
+    let leave = |exit: Exit| match exit {
+        Exit { leaves: true, .. } => ALL.0,
+        Exit { returns: true, .. } => at_return,
+        _ => 0,
+    };
+    let (live_in, live_out) = backward(graph, &effects.blocks, leave);
+    for (b, mut live) in live_out.into_iter().enumerate() {
+        let pads = pads(graph, b, &live_in);
+        let range = graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize;
+        for (insn, effect) in graph.insns[range.clone()].iter_mut().zip(&effects.insns[range]).rev() {
+            live = effect.before(live) | pads;
+            insn.dead = RegSet(allowed & !live);
+        }
+    }
+    true
 }
 
 /// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
@@ -110,95 +157,51 @@ pub fn solve(input: &Input, graph: &Graph, uses: &[RegUse], trusted: bool) -> Li
 /// caller-saved register.
 pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
-        let (mut read, mut kill) = (0u16, 0u16);
-        for i in (block.insns.start as usize..block.insns.end as usize).rev() {
-            let call = matches!(graph.insns[i].flow, FlowControl::Call | FlowControl::IndirectCall);
-            let (r, k) = if call { (uses[i].read.0, CALLER_SAVED.0) } else { (uses[i].read.0, uses[i].kill.0) };
-            read = read & !k | r;
-            kill |= k;
-        }
-        (read, kill)
+        let insns = block.insns.start as usize..block.insns.end as usize;
+        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Effect::default(), |sum, (insn, u)| {
+            let call = matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall);
+            sum.then(Effect { read: u.read.0, kill: if call { CALLER_SAVED.0 } else { u.kill.0 } })
+        })
     };
-    let gen_kill: Vec<(u16, u16)> = graph.blocks.iter().map(summary).collect();
-    let out = |b: usize, live_in: &[RegSet]| {
-        let exit = graph.exits[b];
-        let mut live = if exit.leaves { ALL.0 & !CALLER_SAVED.0 } else { 0 };
-        if exit.returns {
-            live |= ALL.0 & !CALLER_SAVED.0;
-        }
-        RegSet(graph.blocks[b].succs.iter().fold(live, |l, s| l | live_in[s.0 as usize].0))
-    };
-    backward(graph, &gen_kill, out, |b, live_in| pads(graph, b, live_in))
+    let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
+    let leave = |exit: Exit| if exit.leaves || exit.returns { ALL.0 & !CALLER_SAVED.0 } else { 0 };
+    backward(graph, &blocks, leave).0.into_iter().map(RegSet).collect()
 }
 
-fn backward(
-    graph: &Graph,
-    gen_kill: &[(u16, u16)],
-    out: impl Fn(usize, &[RegSet]) -> RegSet,
-    extra: impl Fn(usize, &[RegSet]) -> RegSet,
-) -> Vec<RegSet> {
-    let mut live_in = vec![RegSet::EMPTY; graph.blocks.len()];
-    let mut queued = vec![true; graph.blocks.len()];
-    let mut work: Vec<usize> = (0..graph.blocks.len()).collect();
-    while let Some(b) = work.pop() {
+/// Live at each block's start and end. `leave`: what is where control leaves the function.
+fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16) -> (Vec<u16>, Vec<u16>) {
+    let n = graph.blocks.len();
+    let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
+    let mut queued = vec![false; n];
+    let mut work: Vec<u32> = Vec::new();
+    // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
+    let mut left = n;
+    loop {
+        let Some(b) = left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) else { return (live_in, live_out) };
+        left = left.min(b);
         queued[b] = false;
-        let (read, kill) = gen_kill[b];
-        let new = RegSet(read | out(b, &live_in).0 & !kill | extra(b, &live_in).0);
+        live_out[b] = graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize]);
+        let new = effects[b].before(live_out[b]) | pads(graph, b, &live_in);
         if new != live_in[b] {
             live_in[b] = new;
             for p in &graph.blocks[b].preds {
-                if !std::mem::replace(&mut queued[p.0 as usize], true) {
-                    work.push(p.0 as usize);
+                if p.0 as usize >= left && !std::mem::replace(&mut queued[p.0 as usize], true) {
+                    work.push(p.0);
                 }
             }
         }
     }
-    live_in
 }
 
 /// Live because an exception may lead from block `b` to a landing pad.
-fn pads(graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
+fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
+    if graph.pads.is_empty() {
+        return 0;
+    }
     let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
     let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
-    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize].0);
-    RegSet(live & !RegSet::EMPTY.with(RAX).with(RDX).0)
-}
-
-impl Liveness {
-    /// Live at the end of block `b`.
-    pub fn live_out(&self, graph: &Graph, b: usize) -> RegSet {
-        self.out(graph, b, &self.live_in)
-    }
-
-    fn out(&self, graph: &Graph, b: usize, live_in: &[RegSet]) -> RegSet {
-        let mut live = if graph.exits[b].leaves { ALL.0 } else { 0 };
-        if graph.exits[b].returns {
-            live |= self.at_return.0;
-        }
-        for s in &graph.blocks[b].succs {
-            live |= live_in[s.0 as usize].0;
-        }
-        RegSet(live)
-    }
-
-    /// Writes [`Insn::dead`] of every instruction.
-    pub fn mark(&self, graph: &mut Graph) {
-        for b in 0..graph.blocks.len() {
-            let pads = pads(graph, b, &self.live_in);
-            let mut live = self.live_out(graph, b).0;
-            let range = graph.blocks[b].insns.clone();
-            for i in (range.start as usize..range.end as usize).rev() {
-                let (read, kill) = self.effects[i];
-                live = live & !kill | read | pads.0;
-                graph.insns[i].dead = RegSet(self.allowed.0 & !live);
-            }
-        }
-    }
-}
-
-/// Whether `register` is a general purpose register that the set contains.
-pub fn holds(set: RegSet, register: Register) -> bool {
-    gpr(register).is_some_and(|r| set.contains(r))
+    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize]);
+    live & !RegSet::EMPTY.with(RAX).with(RDX).0
 }
 
 #[cfg(test)]
@@ -211,16 +214,17 @@ mod tests {
     use iced_x86::InstructionInfoFactory;
 
     /// `dead` before each instruction, as hex masks.
-    fn dead(bytes: &[u8], trusted: bool) -> Vec<u16> {
-        dead_with(&Input::default(), bytes, trusted)
+    fn dead(bytes: &[u8]) -> Vec<u16> {
+        dead_with(&Input::default(), bytes)
     }
 
-    fn dead_with(input: &Input, bytes: &[u8], trusted: bool) -> Vec<u16> {
+    fn dead_with(input: &Input, bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
-        solve(input, &g, &uses, trusted).mark(&mut g);
+        let effects = Effects::of(input, &g, &Loops::find(&g), &uses);
+        mark(&mut g, &effects);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 
@@ -232,21 +236,15 @@ mod tests {
     fn a_register_is_dead_before_it_is_written_and_after_its_last_use() {
         let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
         // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never written here.
-        assert_eq!(dead(&code, true), [0b11, 0b01, 0b10]);
-    }
-
-    #[test]
-    fn a_function_of_unknown_extent_offers_nothing() {
-        let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
-        assert_eq!(dead(&code, false), [0, 0, 0]);
+        assert_eq!(dead(&code), [0b11, 0b01, 0b10]);
     }
 
     #[test]
     fn a_call_reads_everything() {
         // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call nothing may go.
         let code = [&MOV_RCX_RDI[..], &[0xe8, 0, 0x10, 0, 0], &MOV_RAX_RCX, &[RET]].concat();
-        assert_eq!(dead(&code, true)[1], 0);
-        assert_eq!(dead(&code, true)[0], 0b10, "rax is live into the call, rcx is loaded first");
+        assert_eq!(dead(&code)[1], 0);
+        assert_eq!(dead(&code)[0], 0b10, "rax is live into the call, rcx is loaded first");
     }
 
     #[test]
@@ -258,12 +256,12 @@ mod tests {
         let input = Input { plt: plt(), imported: FastSet::from_iter([stub]), ..Input::default() };
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
-        assert_eq!(dead(&code, true), [RCX, 0, RCX, RCX], "the callee is in the file");
+        assert_eq!(dead(&code), [RCX, 0, RCX, RCX], "the callee is in the file");
         let linked = Input { imported: Default::default(), plt: plt(), ..Input::default() };
-        assert_eq!(dead_with(&linked, &code, true), [RCX, 0, RCX, RCX], "so it may be here");
+        assert_eq!(dead_with(&linked, &code), [RCX, 0, RCX, RCX], "so it may be here");
         let ends = Input { plt: plt(), imported: FastSet::from_iter([stub]), no_return: FastSet::from_iter([stub]), ..Input::default() };
-        assert_eq!(dead_with(&ends, &code, true), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
-        let got = dead_with(&input, &code, true);
+        assert_eq!(dead_with(&ends, &code), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
+        let got = dead_with(&input, &code);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
         let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;
         assert_eq!(got, [RCX | r11, r11, scratch & !(1 << 7), scratch]);
@@ -272,20 +270,20 @@ mod tests {
     #[test]
     fn a_tail_call_reads_everything() {
         let code = [&MOV_RCX_RDI[..], &[0xe9, 0, 0x10, 0, 0]].concat();
-        assert_eq!(dead(&code, true), [0b10, 0]);
+        assert_eq!(dead(&code), [0b10, 0]);
     }
 
     #[test]
     fn a_saved_register_is_dead_between_push_and_pop_only() {
         // push rbx; mov rcx,[rdi]; xor ebx,ebx; pop rbx; ret
         let code = [&[0x53][..], &MOV_RCX_RDI, &[0x31, 0xdb, 0x5b, RET]].concat();
-        let d = dead(&code, true);
+        let d = dead(&code);
         assert_eq!(d.iter().map(|m| m >> 3 & 1).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
     }
 
     #[test]
     fn a_byte_write_keeps_the_register_alive() {
         // mov al, 1 ; ret: rax is read at ret
-        assert_eq!(dead(&[0xb0, 1, RET], true), [0, 0]);
+        assert_eq!(dead(&[0xb0, 1, RET]), [0, 0]);
     }
 }

@@ -37,24 +37,23 @@ pub struct Loops {
 impl Loops {
     /// Finds them.
     pub fn find(graph: &Graph) -> Loops {
-        let n = graph.blocks.len();
-        let order = reverse_postorder(graph);
-        let mut position = vec![u32::MAX; n];
-        order.iter().enumerate().for_each(|(i, &b)| position[b as usize] = i as u32);
-        let mut loops = Loops { all: Vec::new(), of_block: vec![NO_LOOP; n], order, position };
+        let (order, position, mut back) = reverse_postorder(graph);
+        let mut loops = Loops { all: Vec::new(), of_block: vec![NO_LOOP; graph.blocks.len()], order, position };
         // Without a way back there is no loop, as in half of all functions.
-        let goes_back = |(at, &b): (usize, &u32)| graph.blocks[b as usize].succs.iter().any(|s| loops.position[s.0 as usize] <= at as u32);
-        if !loops.order.iter().enumerate().any(goes_back) {
+        if back.is_empty() {
             return loops;
         }
-        let idom = dominators(graph, &loops.order, &loops.position);
-        for at in (0..loops.order.len()).rev() {
-            let header = loops.order[at];
+        back.iter_mut().for_each(|b| *b = loops.position[*b as usize]);
+        back.sort_unstable();
+        back.dedup();
+        let idom = dominators(graph, &loops.order, &loops.position, &back);
+        for at in back.into_iter().rev() {
+            let header = loops.order[at as usize];
             let latches: Vec<u32> = graph.blocks[header as usize]
                 .preds
                 .iter()
                 .map(|p| p.0)
-                .filter(|&p| loops.position[p as usize] != u32::MAX && dominates(&idom, at as u32, loops.position[p as usize]))
+                .filter(|&p| loops.position[p as usize] != u32::MAX && dominates(&idom, at, loops.position[p as usize]))
                 .collect();
             if !latches.is_empty() {
                 loops.add(graph, header, latches);
@@ -114,26 +113,37 @@ impl Loops {
     }
 }
 
-fn reverse_postorder(graph: &Graph) -> Vec<u32> {
-    let mut seen = vec![false; graph.blocks.len()];
-    let mut order = Vec::with_capacity(graph.blocks.len());
-    let mut stack: Vec<(u32, u32)> = Vec::new();
-    let roots = (0..graph.blocks.len()).rev().filter(|&b| graph.roots[b]);
+/// Blocks in reverse postorder, the place of each there, and those to which branches lead back (each once per branch).
+fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+    const NEW: u32 = u32::MAX;
+    const OPEN: u32 = u32::MAX - 1;
+    let n = graph.blocks.len();
+    // Until all are found, the place is that from the end.
+    let (mut order, mut position, mut back) = (Vec::with_capacity(n), vec![NEW; n], Vec::new());
+    let mut stack: Vec<(u32, u32)> = Vec::with_capacity(n.min(32));
+    let roots = (0..n).rev().filter(|&b| graph.roots[b]);
     for root in roots {
-        if std::mem::replace(&mut seen[root], true) {
+        if position[root] != NEW {
             continue;
         }
+        position[root] = OPEN;
         stack.push((root as u32, 0));
         while let Some(top) = stack.last_mut() {
             let succs = &graph.blocks[top.0 as usize].succs;
             match succs.get(top.1 as usize) {
                 Some(s) => {
                     top.1 += 1;
-                    if !std::mem::replace(&mut seen[s.0 as usize], true) {
-                        stack.push((s.0, 0));
+                    match position[s.0 as usize] {
+                        NEW => {
+                            position[s.0 as usize] = OPEN;
+                            stack.push((s.0, 0));
+                        }
+                        OPEN => back.push(s.0),
+                        _ => {}
                     }
                 }
                 None => {
+                    position[top.0 as usize] = order.len() as u32;
                     order.push(top.0);
                     stack.pop();
                 }
@@ -141,36 +151,45 @@ fn reverse_postorder(graph: &Graph) -> Vec<u32> {
         }
     }
     order.reverse();
-    order
+    order.iter().zip(0..).for_each(|(&b, at)| position[b as usize] = at);
+    (order, position, back)
 }
 
-/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root.
-fn dominators(graph: &Graph, order: &[u32], position: &[u32]) -> Vec<u32> {
-    const ROOT: u32 = u32::MAX;
-    const UNKNOWN: u32 = u32::MAX - 1;
+const ROOT: u32 = u32::MAX;
+const UNKNOWN: u32 = u32::MAX - 1;
+
+/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root. `back`: positions to which branches lead back.
+fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
-    let mut changed = true;
+    for at in 0..order.len() {
+        idom[at] = dominator(graph, order[at], position, &idom);
+    }
+    // All others knew of all their predecessors.
+    let is_final = |idom: &[u32]| back.iter().all(|&at| dominator(graph, order[at as usize], position, idom) == idom[at as usize]);
+    let mut changed = !is_final(&idom);
     while changed {
         changed = false;
-        for (at, &b) in order.iter().enumerate() {
-            let block = &graph.blocks[b as usize];
-            let mut new = if graph.roots[b as usize] { ROOT } else { UNKNOWN };
-            if new == UNKNOWN {
-                for p in &block.preds {
-                    let p = position[p.0 as usize];
-                    if p == u32::MAX || (idom[p as usize] == UNKNOWN) {
-                        continue;
-                    }
-                    new = if new == UNKNOWN { p } else { intersect(&idom, new, p) };
-                }
-            }
-            if idom[at] != new {
-                idom[at] = new;
-                changed = true;
-            }
+        for at in 0..order.len() {
+            let new = dominator(graph, order[at], position, &idom);
+            changed |= std::mem::replace(&mut idom[at], new) != new;
         }
     }
     idom
+}
+
+/// The immediate dominator of a block, as far as those of its predecessors are known.
+fn dominator(graph: &Graph, b: u32, position: &[u32], idom: &[u32]) -> u32 {
+    if graph.roots[b as usize] {
+        return ROOT;
+    }
+    let mut new = UNKNOWN;
+    for p in &graph.blocks[b as usize].preds {
+        let p = position[p.0 as usize];
+        if p != u32::MAX && idom[p as usize] != UNKNOWN {
+            new = if new == UNKNOWN { p } else { intersect(idom, new, p) };
+        }
+    }
+    new
 }
 
 fn intersect(idom: &[u32], mut a: u32, mut b: u32) -> u32 {

@@ -7,10 +7,10 @@
 //! loop moves in step. Nothing is taken from callees: behind a call all registers are new.
 
 use crate::cfg::Graph;
-use crate::ir::{Block, Gpr, Insn, RegSet};
+use crate::ir::{Gpr, Insn, RegSet};
 use crate::operands::is_repeated_string;
 use crate::regs::{RDI, RSI, RSP, RegUse, gpr64};
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// A register's value: a symbol plus a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,9 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Nothing is known. `backward`: string instructions may go down.
+    /// Nothing is known: the symbols are 1 to 16. `backward`: string instructions may go down.
     pub fn new(backward: bool) -> Registers {
-        let mut all = Registers { next_symbol: 0, values: [Known { symbol: 0, delta: 0 }; 16], backward };
-        all.forget();
-        all
+        Registers { next_symbol: 16, values: std::array::from_fn(|r| Known { symbol: r as u32 + 1, delta: 0 }), backward }
     }
 
     fn fresh(&mut self) -> Known {
@@ -54,9 +52,10 @@ impl Registers {
     pub fn start(&mut self, differences: &Differences) {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
-        self.values = std::array::from_fn(|r| {
-            Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }
-        });
+        self.values = match differences.is_none() {
+            true => std::array::from_fn(|r| Known { symbol: first + r as u32, delta: 0 }),
+            false => std::array::from_fn(|r| Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }),
+        };
     }
 
     /// What a register holds.
@@ -69,56 +68,58 @@ impl Registers {
         self.values
     }
 
-    /// What an instruction does.
-    pub fn advance(&mut self, insn: &Insn, u: &RegUse) {
-        if hands_over(insn.flow) {
-            return self.forget();
+    /// What instructions of a block do that follow each other.
+    pub fn advance(&mut self, insns: &[Insn], uses: &[RegUse]) {
+        let from = insns.iter().rposition(|i| hands_over(i.flow)).map_or(0, |last| {
+            self.forget();
+            last + 1
+        });
+        for (insn, u) in insns[from..].iter().zip(&uses[from..]) {
+            self.step(insn, u);
         }
+    }
+
+    /// What an instruction does after which no other code runs.
+    fn step(&mut self, insn: &Insn, u: &RegUse) {
         if u.clobber == RegSet::EMPTY {
             return;
         }
         let inst = &insn.inst;
-        let target = gpr64(inst.op0_register());
-        // Old values of what may be read; a copy of all would take longer than the rest.
-        let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
-        let source = match inst.mnemonic() {
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => gpr64(inst.op1_register()),
-            Mnemonic::Lea if inst.memory_index() == Register::None => gpr64(inst.memory_base()),
-            _ => target,
+        // The register that the sum is made of, and the constant.
+        let (source, constant) = match Kind::of(inst) {
+            Kind::Copies => (inst.op1_register(), 0),
+            Kind::Computes if inst.memory_index() == Register::None => (inst.memory_base(), inst.memory_displacement64() as i64),
+            Kind::Adds => (inst.op0_register(), immediate(inst)),
+            Kind::Subtracts => (inst.op0_register(), immediate(inst).wrapping_neg()),
+            Kind::Increments => (inst.op0_register(), 1),
+            Kind::Decrements => (inst.op0_register(), -1),
+            // Only these may be those of strings or of the stack.
+            Kind::Other if u.clobber.0 & POINTERS.0 != 0 => return self.move_pointers(inst, u),
+            Kind::Computes | Kind::Other => (Register::None, 0),
         };
-        let source = source.map(|r| self.value(r));
+        let new = gpr64(source).map(|r| self.value(r));
+        for r in u.clobber.iter() {
+            self.values[usize::from(r.0)] = self.fresh();
+        }
+        // (What has a sum changes no register but this.)
+        if let (Some(old), Some(target)) = (new, gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register)) {
+            self.values[usize::from(target.0)] = Known { delta: old.delta.wrapping_add(constant), ..old };
+        }
+    }
+
+    /// What an instruction does that may change the stack pointer or pointers of strings, and makes no other sum.
+    fn move_pointers(&mut self, inst: &Instruction, u: &RegUse) {
+        let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
         if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq)
-            && target != Some(RSP)
+            && gpr64(inst.op0_register()) != Some(RSP)
         {
             let delta = stack.delta.wrapping_add(i64::from(inst.stack_pointer_increment()));
             self.values[usize::from(RSP.0)] = Known { delta, ..stack };
-            return;
-        }
-        if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
+        } else if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
             self.step_pointers(inst, pointers);
-            return;
-        }
-        let Some(target) = target else { return };
-        let Some(old) = source.filter(|_| inst.op0_kind() == OpKind::Register) else { return };
-        let plus = |c: i64| Some(Known { delta: old.delta.wrapping_add(c), ..old });
-        let constant = |op: u32| {
-            let is_imm = !matches!(inst.op_kind(op), OpKind::Register | OpKind::Memory);
-            is_imm.then(|| inst.try_immediate(op).ok()).flatten().map(|c| c as i64)
-        };
-        let new = match inst.mnemonic() {
-            Mnemonic::Add if inst.op_count() == 2 => constant(1).and_then(plus),
-            Mnemonic::Sub if inst.op_count() == 2 => constant(1).and_then(|c| plus(c.wrapping_neg())),
-            Mnemonic::Inc => plus(1),
-            Mnemonic::Dec => plus(-1),
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => Some(old),
-            Mnemonic::Lea if inst.memory_index() == Register::None => plus(inst.memory_displacement64() as i64),
-            _ => None,
-        };
-        if let Some(new) = new {
-            self.values[usize::from(target.0)] = new;
         }
     }
 
@@ -134,6 +135,74 @@ impl Registers {
             self.values[usize::from(r.0)] = Known { delta: before.delta.wrapping_add(size), ..before };
         }
     }
+}
+
+/// What the stack and string instructions move.
+const POINTERS: RegSet = RegSet(1 << RSP.0 | 1 << RSI.0 | 1 << RDI.0);
+
+/// How an instruction makes the sum of a register and a constant, if it does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// None that is followed, or that of pointers.
+    Other,
+    /// A copy, if it has no operand in memory.
+    Copies,
+    /// An address, if it has no index.
+    Computes,
+    /// The first operand and a constant.
+    Adds,
+    /// The same, less the constant.
+    Subtracts,
+    /// The first operand and one.
+    Increments,
+    /// The same, less one.
+    Decrements,
+}
+
+impl Kind {
+    #[inline]
+    fn of(inst: &Instruction) -> Kind {
+        KINDS[inst.code() as usize % KINDS.len()]
+    }
+}
+
+/// By code: a look here is quicker than all the questions about mnemonic and operands.
+static KINDS: [Kind; 1 << 13] = {
+    let mut kinds = [Kind::Other; 1 << 13];
+    let all = [
+        (Code::Mov_r64_rm64, Kind::Copies),
+        (Code::Mov_rm64_r64, Kind::Copies),
+        (Code::Lea_r64_m, Kind::Computes),
+        (Code::Add_rm64_imm8, Kind::Adds),
+        (Code::Add_rm64_imm32, Kind::Adds),
+        (Code::Add_RAX_imm32, Kind::Adds),
+        (Code::Sub_rm64_imm8, Kind::Subtracts),
+        (Code::Sub_rm64_imm32, Kind::Subtracts),
+        (Code::Sub_RAX_imm32, Kind::Subtracts),
+        (Code::Inc_rm64, Kind::Increments),
+        (Code::Dec_rm64, Kind::Decrements),
+    ];
+    let mut n = 0;
+    while n < all.len() {
+        kinds[all[n].0 as usize] = all[n].1;
+        n += 1;
+    }
+    kinds
+};
+
+/// The constant that is the second operand.
+fn immediate(inst: &Instruction) -> i64 {
+    inst.try_immediate(1).map_or(0, |c| c as i64)
+}
+
+/// Whether the instruction gives a register the symbol of another one.
+fn relates(inst: &Instruction) -> bool {
+    let source = match Kind::of(inst) {
+        Kind::Copies => inst.op1_register(),
+        Kind::Computes if inst.memory_index() == Register::None => inst.memory_base(),
+        _ => return false,
+    };
+    gpr64(source).is_some() && inst.op0_kind() == OpKind::Register
 }
 
 /// Whether other code runs before the next instruction.
@@ -157,19 +226,6 @@ impl Differences {
     /// Whether no two registers have anything in common, which is so at most places.
     fn is_none(&self) -> bool {
         self.leaders == Differences::NONE.leaders
-    }
-
-    /// Registers with the same key have the same symbol, and differ as the numbers do.
-    fn of(keys: [u32; 16], values: [i64; 16]) -> Differences {
-        let mut leaders = [0u32; 16];
-        // The first of each key comes last. All comparisons are made, since those of one register with the others are a few vector instructions.
-        for (first, key) in keys.iter().enumerate().rev() {
-            for (leader, other) in leaders.iter_mut().zip(&keys) {
-                *leader = if other == key { first as u32 } else { *leader };
-            }
-        }
-        let leaders = leaders.map(|l| l as u8);
-        Differences { leaders, deltas: std::array::from_fn(|r| values[r].wrapping_sub(values[usize::from(leaders[r])])) }
     }
 
     /// What holds on both ways.
@@ -210,17 +266,33 @@ impl Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
         }
-        let (mut keys, mut values) = ([0; 16], [0; 16]);
+        let mut behind = Differences::NONE;
+        // The first register of each symbol: of those of the start by their leader there, of the block's own as they come.
+        let (mut old, mut new, mut count) = ([u8::MAX; 16], [(0, 0); 16], 0);
+        let mut values = [0i64; 16];
         for (r, &Known { symbol, delta }) in now.values.iter().enumerate() {
-            (keys[r], values[r]) = match symbol {
-                1..=16 => {
-                    let at = symbol as usize - 1;
-                    (u32::from(self.leaders[at]) + 1, self.deltas[at].wrapping_add(delta))
+            let at = symbol.wrapping_sub(1) as usize;
+            let first = if at < 16 {
+                values[r] = self.deltas[at].wrapping_add(delta);
+                let first = &mut old[usize::from(self.leaders[at]) % 16];
+                *first = (*first).min(r as u8);
+                usize::from(*first)
+            } else {
+                values[r] = delta;
+                match new[..count].iter().find(|n| n.0 == symbol) {
+                    Some(n) => n.1,
+                    None => {
+                        new[count] = (symbol, r);
+                        count += 1;
+                        r
+                    }
                 }
-                _ => (symbol, delta),
             };
+            if first != r {
+                (behind.leaders[r], behind.deltas[r]) = (first as u8, values[r].wrapping_sub(values[first]));
+            }
         }
-        Differences::of(keys, values)
+        behind
     }
 }
 
@@ -237,7 +309,9 @@ const NONE: u32 = 1;
 
 impl Starts {
     fn new(blocks: usize) -> Starts {
-        Starts { of_block: vec![UNKNOWN; blocks], all: vec![Differences::UNKNOWN, Differences::NONE] }
+        let mut all = Vec::with_capacity(4 + blocks / 4);
+        all.extend([Differences::UNKNOWN, Differences::NONE]);
+        Starts { of_block: vec![UNKNOWN; blocks], all }
     }
 
     /// What holds at the start of a block. (Where control does not come, that is nothing.)
@@ -249,20 +323,33 @@ impl Starts {
         self.of_block[block] == NONE
     }
 
-    fn is_unknown(&self, block: usize) -> bool {
-        self.of_block[block] == UNKNOWN
+    fn set_none(&mut self, block: usize) {
+        self.of_block[block] = NONE;
     }
 
-    fn set(&mut self, block: usize, new: Differences) {
-        let place = &mut self.of_block[block];
-        if new.is_none() {
-            *place = NONE;
-        } else if *place > NONE {
-            self.all[*place as usize] = new;
-        } else {
-            *place = self.all.len() as u32;
-            self.all.push(new);
+    /// Another way to a block brings these, or nothing. Whether that changes what is known of the block, which is not nothing already.
+    fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
+        let place = self.of_block[block];
+        match other.filter(|o| !o.is_none()) {
+            None => self.set_none(block),
+            Some(other) if place == UNKNOWN => {
+                self.of_block[block] = self.all.len() as u32;
+                self.all.push(*other);
+            }
+            Some(other) => {
+                let known = &mut self.all[place as usize];
+                let met = known.meet(other);
+                if met == *known {
+                    return false;
+                }
+                if met.is_none() {
+                    self.set_none(block);
+                } else {
+                    *known = met;
+                }
+            }
         }
+        true
     }
 }
 
@@ -274,11 +361,11 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     if n < 2 {
         return starts;
     }
-    let mut waiting: Vec<u32> = Vec::new();
+    let mut waiting: Vec<u32> = Vec::with_capacity(n.min(64));
     let mut waits = vec![false; n];
     for (b, block) in graph.blocks.iter().enumerate().rev() {
         if b == 0 || block.external_entry || block.preds.is_empty() {
-            starts.set(b, Differences::NONE);
+            starts.set_none(b);
             waiting.push(b as u32);
             waits[b] = true;
         }
@@ -292,30 +379,35 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
             continue;
         }
         // Going through a block once more, which few need, costs less than the memory that it takes to keep what comes out of all.
-        let end = starts.at(b).behind(&through(graph, uses, block, backward));
+        let insns = block.insns.start as usize..block.insns.end as usize;
+        let end = may_relate(&graph.insns[insns.clone()], starts.is_none(b)).then(|| {
+            let mut now = Registers::new(backward);
+            now.advance(&graph.insns[insns.clone()], &uses[insns]);
+            starts.at(b).behind(&now)
+        });
         for t in block.succs.iter().map(|t| t.0 as usize) {
             if starts.is_none(t) {
                 continue;
             }
-            let new = if starts.is_unknown(t) { end } else { starts.at(t).meet(&end) };
-            if starts.is_unknown(t) || *starts.at(t) != new {
-                starts.set(t, new);
-                if !std::mem::replace(&mut waits[t], true) {
-                    waiting.push(t as u32);
-                }
+            if starts.meet(t, end.as_ref()) && !std::mem::replace(&mut waits[t], true) {
+                waiting.push(t as u32);
             }
         }
     }
     starts
 }
 
-/// What a block does.
-fn through(graph: &Graph, uses: &[RegUse], block: &Block, backward: bool) -> Registers {
-    let mut registers = Registers::new(backward);
-    for i in block.insns.start as usize..block.insns.end as usize {
-        registers.advance(&graph.insns[i], &uses[i]);
+/// Whether a block may leave registers with something in common. `alone`: they have nothing where it starts.
+fn may_relate(insns: &[Insn], alone: bool) -> bool {
+    for insn in insns.iter().rev() {
+        if hands_over(insn.flow) {
+            return false;
+        }
+        if relates(&insn.inst) {
+            return true;
+        }
     }
-    registers
+    !alone
 }
 
 #[cfg(test)]

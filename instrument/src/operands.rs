@@ -8,6 +8,7 @@ use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
 use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
+use smallvec::SmallVec;
 use std::ops::Index;
 
 /// Segment of an access.
@@ -95,54 +96,45 @@ pub struct Access {
     pub form: Form,
 }
 
-/// At most two accesses, in the order in which the processor makes them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accesses {
-    list: [Option<Access>; 2],
-}
-
-impl Accesses {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.list[0].is_none()
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Access> {
-        self.list.iter().flatten()
-    }
-
-    fn push(&mut self, access: Access) {
-        if let Some(free) = self.list.iter_mut().find(|a| a.is_none()) {
-            *free = Some(access);
-        }
-    }
-}
+/// At most two accesses of one instruction, in the order in which the processor makes them.
+pub type Accesses = [Access];
 
 /// The accesses of each instruction. Most have none, so that it would be a waste to keep a place for those of each.
 #[derive(Clone, Debug)]
 pub struct AccessList {
-    /// Per instruction, an index into `lists`.
+    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it has none.
     of: Vec<u32>,
-    /// The first one is empty.
-    lists: Vec<Accesses>,
+    all: Vec<Access>,
+    /// Numbers of the instructions that have some.
+    insns: Vec<u32>,
 }
 
 impl AccessList {
-    /// For so many instructions.
-    pub fn with_capacity(insns: usize) -> AccessList {
-        let mut lists = Vec::with_capacity(insns / 2 + 1);
-        lists.push(Accesses::default());
-        AccessList { of: Vec::with_capacity(insns), lists }
+    /// Of so many instructions, none of which has any yet.
+    pub fn none(insns: usize) -> AccessList {
+        AccessList { of: vec![0; insns], all: Vec::with_capacity(insns / 3), insns: Vec::with_capacity(insns / 3) }
     }
 
-    /// Adds those of the next instruction.
-    pub fn push(&mut self, list: Accesses) {
-        if list.is_empty() {
-            return self.of.push(0);
+    /// Sets the one of an instruction behind all that have some.
+    #[inline]
+    pub fn set(&mut self, insn: usize, access: Access) {
+        self.of[insn] = (self.all.len() << 2 | 1) as u32;
+        self.all.push(access);
+        self.insns.push(insn as u32);
+    }
+
+    /// Sets those of an instruction behind all that have some.
+    pub fn set_all(&mut self, insn: usize, list: &Accesses) {
+        if !list.is_empty() {
+            self.of[insn] = (self.all.len() << 2 | list.len()) as u32;
+            self.all.extend_from_slice(list);
+            self.insns.push(insn as u32);
         }
-        self.of.push(self.lists.len() as u32);
-        self.lists.push(list);
+    }
+
+    /// Numbers of the instructions that have some, in order.
+    pub fn insns(&self) -> &[u32] {
+        &self.insns
     }
 }
 
@@ -151,21 +143,27 @@ impl Index<usize> for AccessList {
 
     #[inline]
     fn index(&self, insn: usize) -> &Accesses {
-        &self.lists[self.of[insn] as usize]
+        match self.of[insn] as usize {
+            0 => &[],
+            of => &self.all[of >> 2..(of >> 2) + (of & 3)],
+        }
     }
 }
 
-impl FromIterator<Accesses> for AccessList {
-    fn from_iter<T: IntoIterator<Item = Accesses>>(lists: T) -> AccessList {
-        let mut all = AccessList::with_capacity(0);
-        lists.into_iter().for_each(|list| all.push(list));
+impl FromIterator<SmallVec<[Access; 2]>> for AccessList {
+    fn from_iter<T: IntoIterator<Item = SmallVec<[Access; 2]>>>(lists: T) -> AccessList {
+        let mut all = AccessList::none(0);
+        for (i, list) in lists.into_iter().enumerate() {
+            all.of.push(0);
+            all.set_all(i, &list);
+        }
         all
     }
 }
 
 /// Lists the explicit accesses of an instruction.
-pub fn accesses(inst: &Instruction, info: &impl Operands) -> Accesses {
-    let mut list = Accesses::default();
+pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2]> {
+    let mut list = SmallVec::new();
     if !inst.op_kinds().any(is_memory) || is_hint(inst.mnemonic()) {
         return list;
     }
@@ -174,12 +172,7 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> Accesses {
         if !is_memory(kind) {
             continue;
         }
-        let (read, write) = match info.op_access(op) {
-            OpAccess::Read | OpAccess::CondRead => (true, false),
-            OpAccess::Write | OpAccess::CondWrite => (false, true),
-            OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
-            OpAccess::None | OpAccess::NoMemAccess => continue,
-        };
+        let Some((read, write)) = directions(info.op_access(op)) else { continue };
         let form = match kind {
             OpKind::Memory => memory_form(inst),
             OpKind::MemorySegRSI => string_form(inst, RSI),
@@ -192,13 +185,32 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> Accesses {
         list.push(Access { read, write, size: size_of(inst), form });
     }
     // Operands come destination first; the processor reads its sources first.
-    if let [Some(first), Some(second)] = list.list
+    if let [first, second] = &mut list[..]
         && !first.read
         && second.read
     {
-        list.list = [Some(second), Some(first)];
+        std::mem::swap(first, second);
     }
     list
+}
+
+/// The access of an instruction that [`crate::facts`] calls plain.
+#[inline]
+pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<Access> {
+    let op = (0..3).find(|&op| inst.op_kind(op) == OpKind::Memory)?;
+    let (read, write) = directions(operands.op_access(op))?;
+    Some(Access { read, write, size: size_of(inst), form: Form::Plain(plain_place(inst)) })
+}
+
+/// Whether an operand is read and written; `None` if neither.
+#[inline]
+fn directions(access: OpAccess) -> Option<(bool, bool)> {
+    match access {
+        OpAccess::Read | OpAccess::CondRead => Some((true, false)),
+        OpAccess::Write | OpAccess::CondWrite => Some((false, true)),
+        OpAccess::ReadWrite | OpAccess::ReadCondWrite => Some((true, true)),
+        OpAccess::None | OpAccess::NoMemAccess => None,
+    }
 }
 
 fn is_memory(kind: OpKind) -> bool {
@@ -239,24 +251,28 @@ fn segment(inst: &Instruction) -> Segment {
 
 /// The place of the instruction's memory operand; `None` for addressing that has none (vector index).
 pub fn place_of(inst: &Instruction) -> Option<Place> {
+    let index = inst.memory_index();
+    (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand()).then(|| plain_place(inst))
+}
+
+/// The place of a memory operand whose index, if it has one, is a general purpose register.
+#[inline]
+fn plain_place(inst: &Instruction) -> Place {
     let segment = segment(inst);
+    let (base, index) = (inst.memory_base(), inst.memory_index());
     if inst.is_ip_rel_memory_operand() {
         let disp = inst.ip_rel_memory_address() as i64;
-        return Some(Place { segment, base: None, index: None, scale: 1, disp, addr32: inst.memory_base() == Register::EIP });
-    }
-    let (base, index) = (inst.memory_base(), inst.memory_index());
-    if index != Register::None && !index.is_gpr() {
-        return None;
+        return Place { segment, base: None, index: None, scale: 1, disp, addr32: base == Register::EIP };
     }
     let addr32 = base.is_gpr32() || index.is_gpr32() || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
-    Some(Place {
+    Place {
         segment,
         base: gpr(base),
         index: gpr(index),
         scale: inst.memory_index_scale() as u8,
         disp: if addr32 { i64::from(inst.memory_displacement64() as i32) } else { inst.memory_displacement64() as i64 },
         addr32,
-    })
+    }
 }
 
 fn memory_form(inst: &Instruction) -> Form {

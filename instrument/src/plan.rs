@@ -63,7 +63,8 @@ pub fn plan(
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        builder.registers.start(starts.at(number));
+        // What registers hold is followed up to the last access only.
+        let mut known = None;
         builder.closed = 0;
         let mut first = None;
         for i in block.insns.start as usize..block.insns.end as usize {
@@ -74,6 +75,12 @@ pub fn plan(
             let list = &accesses[i];
             let mut may_skip = false;
             if !list.is_empty() {
+                let from = *known.get_or_insert_with(|| {
+                    builder.registers.start(starts.at(number));
+                    block.insns.start as usize
+                });
+                builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
+                known = Some(i);
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
@@ -87,7 +94,6 @@ pub fn plan(
             if ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
             }
-            builder.registers.advance(insn, &uses[i]);
         }
         let last = builder.close(&mut plan.regions);
         let closed = |end: Option<Closed>| end.map(|c| c.region);

@@ -36,8 +36,29 @@ pub const CALLEE_SAVED: RegSet = RegSet(0xf008);
 /// The general purpose register that `register` is or is part of.
 #[inline]
 pub fn gpr(register: Register) -> Option<Gpr> {
-    // iced's tables would be several loads each time; its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
-    match register as usize {
+    let number = NUMBERS[register as usize % NUMBERS.len()];
+    (number != NO_NUMBER).then_some(Gpr(number))
+}
+
+/// By iced's number: that of the general purpose register that it is or is part of.
+static NUMBERS: [u8; 256] = {
+    let mut numbers = [NO_NUMBER; 256];
+    let mut n = 0;
+    while n < numbers.len() {
+        if let Some(r) = numbered(n) {
+            numbers[n] = r.0;
+        }
+        n += 1;
+    }
+    numbers
+};
+/// It is none.
+const NO_NUMBER: u8 = u8::MAX;
+
+/// The same from iced's order.
+const fn numbered(register: usize) -> Option<Gpr> {
+    // Its numbers are in order: al … bl, ah … bh, spl … dil, r8b …, and then sixteen of each size.
+    match register {
         n if n < AL => None,
         n if n < AX => Some(Gpr(if n < AL + 4 { n - AL } else { n - AL - 4 } as u8)),
         n if n <= R15 => Some(Gpr(((n - AX) % 16) as u8)),
@@ -47,7 +68,25 @@ pub fn gpr(register: Register) -> Option<Gpr> {
 
 const AL: usize = Register::AL as usize;
 const AX: usize = Register::AX as usize;
+const EAX: usize = Register::EAX as usize;
 const R15: usize = Register::R15 as usize;
+
+/// By iced's number: the set of the general purpose register that it is or is part of, which is empty for any other.
+pub static BITS: [u16; 256] = bits(0);
+/// The same, of 32- and 64-bit registers only.
+pub static WHOLE: [u16; 256] = bits(EAX);
+
+const fn bits(from: usize) -> [u16; 256] {
+    let mut bits = [0; 256];
+    let mut n = from;
+    while n <= R15 {
+        if let Some(r) = numbered(n) {
+            bits[n] = 1 << r.0;
+        }
+        n += 1;
+    }
+    bits
+}
 
 /// The same, for a full 64-bit register only.
 #[inline]
@@ -137,6 +176,9 @@ mod tests {
         for register in Register::values() {
             assert_eq!(gpr(register), register.is_gpr().then(|| Gpr(register.full_register().number() as u8)), "{register:?}");
             assert_eq!(gpr64(register), register.is_gpr64().then(|| Gpr(register.number() as u8)), "{register:?}");
+            let set = gpr(register).map_or(0, |r| 1 << r.0);
+            let whole = if register.is_gpr32() || register.is_gpr64() { set } else { 0 };
+            assert_eq!((BITS[register as usize], WHOLE[register as usize]), (set, whole), "{register:?}");
         }
     }
 

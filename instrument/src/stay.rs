@@ -550,7 +550,8 @@ mod tests {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
         let input = Input::default();
-        crate::liveness::solve(&input, g, &uses, true).mark(g);
+        let effects = crate::liveness::Effects::of(&input, g, &crate::loops::Loops::find(g), &uses);
+        crate::liveness::mark(g, &effects);
         let accesses: AccessList = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
         let pieces = pieces(&g.insns, &g.blocks);
         let stays = find(&View { insns: &g.insns, blocks: &pieces, tables, uses: &uses, accesses: &accesses, stores: false });
