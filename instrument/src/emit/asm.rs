@@ -39,30 +39,61 @@ impl Mem {
     }
 }
 
-/// `[prefix] REX opcode modrm…`. `reg` is the register field (or opcode extension).
-fn encode(out: &mut Vec<u8>, prefix: Option<u8>, wide: bool, opcode: &[u8], reg: u8, mem: &Mem) {
+/// The first bytes of an instruction, eight at most, which are appended at once.
+#[derive(Default)]
+struct Head {
+    /// The first is the lowest.
+    bytes: u64,
+    len: usize,
+}
+
+impl Head {
+    fn push(&mut self, byte: u8) {
+        self.bytes |= u64::from(byte) << (8 * self.len);
+        self.len += 1;
+    }
+
+    fn append(&self, out: &mut Vec<u8>) {
+        append(out, self.bytes.to_le_bytes(), self.len);
+    }
+}
+
+/// Appends the first `len` of these bytes.
+fn append<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(&bytes);
+    out.truncate(end);
+}
+
+/// `[prefixes] REX opcode modrm…`. `reg` is the register field (or opcode extension).
+fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
+    let mut head = Head::default();
     if mem.gs {
-        out.push(0x65);
+        head.push(0x65);
     }
     if mem.fs {
-        out.push(0x64);
+        head.push(0x64);
     }
     if mem.addr32 {
-        out.push(0x67);
+        head.push(0x67);
     }
-    out.extend(prefix);
     let high = |r: Option<Gpr>| r.is_some_and(|r| r.0 >= 8);
     let index = mem.index.map(|(r, _)| r);
     let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2 | u8::from(high(index)) << 1 | u8::from(high(mem.base));
     if rex != 0x40 {
-        out.push(rex);
+        head.push(rex);
     }
-    out.extend_from_slice(opcode);
-    modrm(out, reg, mem);
+    head.push(opcode);
+    operand(out, head, reg, mem);
 }
 
 /// ModRM, SIB and displacement for `mem`. Prefixes are the caller's.
 pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
+    operand(out, Head::default(), reg, mem);
+}
+
+/// The same behind `head`.
+fn operand(out: &mut Vec<u8>, mut head: Head, reg: u8, mem: &Mem) {
     let field = (reg & 7) << 3;
     let scale = match mem.index {
         Some((_, 8)) => 3,
@@ -71,9 +102,12 @@ pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
         _ => 0u8,
     } << 6;
     let index = mem.index.map_or(4, |(r, _)| r.0 & 7) << 3;
+    let disp = mem.disp.to_le_bytes();
     let Some(base) = mem.base else {
-        out.extend_from_slice(&[field | 4, scale | index | 5]);
-        out.extend_from_slice(&mem.disp.to_le_bytes());
+        head.push(field | 4);
+        head.push(scale | index | 5);
+        head.append(out);
+        out.extend_from_slice(&disp);
         return;
     };
     let low = base.0 & 7;
@@ -83,11 +117,13 @@ pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
         _ => (0x80, 4),
     };
     if mem.index.is_some() || low == 4 {
-        out.extend_from_slice(&[mode | field | 4, scale | index | low]);
+        head.push(mode | field | 4);
+        head.push(scale | index | low);
     } else {
-        out.push(mode | field | low);
+        head.push(mode | field | low);
     }
-    out.extend_from_slice(&mem.disp.to_le_bytes()[..len]);
+    head.append(out);
+    append(out, disp, len);
 }
 
 /// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute form, for code
@@ -104,29 +140,29 @@ pub fn gs_rip(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr) -> usize {
 
 /// `mov reg, [mem]` (opcode `8b`) or `mov [mem], reg` (`89`) of 4 or 8 bytes.
 pub fn mov(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr, mem: &Mem) {
-    encode(out, None, wide, &[opcode], reg.0, mem);
+    encode(out, wide, opcode, reg.0, mem);
 }
 
 /// `mov reg64, [mem]`
 pub fn load64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, true, &[0x8b], reg.0, mem);
+    encode(out, true, 0x8b, reg.0, mem);
 }
 
 /// `mov [mem], reg64`
 pub fn store64(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
-    encode(out, None, true, &[0x89], reg.0, mem);
+    encode(out, true, 0x89, reg.0, mem);
 }
 
 /// `mov dword [mem], value`; returns the offset of the immediate in `out`.
 pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
-    encode(out, None, false, &[0xc7], 0, mem);
+    encode(out, false, 0xc7, 0, mem);
     out.extend_from_slice(&value.to_le_bytes());
     out.len() - 4
 }
 
 /// `lea reg32, [mem]`
 pub fn lea32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, false, &[0x8d], reg.0, mem);
+    encode(out, false, 0x8d, reg.0, mem);
 }
 
 /// `mov to, from` of 32 bits.
@@ -140,7 +176,7 @@ pub fn move32(out: &mut Vec<u8>, to: Gpr, from: Gpr) {
 
 /// `lea reg64, [mem]`; with `addr32` the upper half becomes zero.
 pub fn lea64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, true, &[0x8d], reg.0, mem);
+    encode(out, true, 0x8d, reg.0, mem);
 }
 
 /// `lea reg64, [rip + 0]`; returns the offset of the displacement in `out`.
@@ -229,13 +265,13 @@ pub fn push(out: &mut Vec<u8>, reg: Gpr) {
 
 /// `jmp [gs:offset]`; returns 0.
 pub fn jump_gs(out: &mut Vec<u8>, offset: u32) -> usize {
-    encode(out, None, false, &[0xff], 4, &Mem::gs(offset));
+    encode(out, false, 0xff, 4, &Mem::gs(offset));
     0
 }
 
 /// `call [gs:offset]`
 pub fn call_gs(out: &mut Vec<u8>, offset: u32) {
-    encode(out, None, false, &[0xff], 2, &Mem::gs(offset));
+    encode(out, false, 0xff, 2, &Mem::gs(offset));
 }
 
 /// A multi-byte no-operation of 1 to 9 bytes.

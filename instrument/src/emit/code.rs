@@ -19,6 +19,8 @@ pub(super) const MOV_LOAD: u8 = 0x8b;
 pub(super) const MOV_STORE: u8 = 0x89;
 /// Opcode of `jrcxz`; those of the branches that count stand before it.
 const JRCXZ: u8 = 0xe3;
+/// No instruction has this number.
+pub(super) const NO_RECORD: (InsnId, bool) = (InsnId(u32::MAX), false);
 /// Spill place of a hold's cursor register.
 pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
@@ -49,7 +51,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         starts,
         region: 0,
         record: 0,
-        next_record: None,
+        next_record: NO_RECORD,
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
@@ -57,7 +59,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         record_at: Vec::with_capacity(records),
         stored_at: super::relax::Pos::default(),
         ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
-        copy_at: Vec::with_capacity(function.insns.len()),
+        copy_at: Vec::with_capacity(records),
     };
     emitter.run()?;
     emitter.finish()
@@ -88,8 +90,8 @@ pub(super) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(super) region: usize,
     pub(super) record: usize,
-    /// Where that stands, and whether behind its instruction, once it is known.
-    pub(super) next_record: Option<(InsnId, bool)>,
+    /// Where that stands, and whether behind its instruction.
+    pub(super) next_record: (InsnId, bool),
     /// Records of earlier regions.
     pub(super) records_before: u32,
     /// Slots of the current region written so far.
@@ -103,16 +105,20 @@ pub(super) struct Emitter<'a> {
     pub(super) stored_at: super::relax::Pos,
     /// Place, local record number, part.
     pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
-    /// Per instruction: where its copy starts, behind the probes.
-    pub(super) copy_at: Vec<super::relax::Pos>,
+    /// Where the copies of instructions start that do not start at their labels, but behind probes. In order.
+    pub(super) copy_at: Vec<(InsnId, super::relax::Pos)>,
 }
 
 impl<'a> Emitter<'a> {
     fn run(&mut self) -> Result<(), EmitError> {
         let function = self.function;
-        let mut heads = loop_heads(function);
+        let special = special(function);
+        let mut special = special.iter().copied().peekable();
+        self.find_record();
         let mut expected = function.range.start;
-        for (i, insn) in function.insns.iter().enumerate() {
+        let mut next_piece = 0;
+        let mut i = 0;
+        while let Some(insn) = function.insns.get(i) {
             let id = InsnId(i as u32);
             if insn.ip < expected {
                 return Err(EmitError::Encoding);
@@ -123,29 +129,31 @@ impl<'a> Emitter<'a> {
                 }
                 self.sink.skip(insn.ip - expected);
             }
+            if i == next_piece {
+                let piece = if i == 0 { 0 } else { self.piece + 1 };
+                next_piece = self.pieces.get(piece + 1).map_or(function.insns.len(), |&p| p as usize);
+                self.begin_piece(piece, id);
+            }
+            while special.next_if(|s| s.0 < id.0).is_some() {}
+            let copied = self.copy_run(i, next_piece, special.peek().copied())?;
+            if copied > 0 {
+                i += copied;
+                expected = function.insns[i - 1].end();
+                continue;
+            }
             expected = insn.end();
-            if i > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
-                self.end_block();
-            }
-            while self.pieces.get(self.piece + 1).is_some_and(|b| *b <= id.0) {
-                self.piece += 1;
-            }
-            if self.pieces[self.piece] == id.0 {
-                self.enter_piece();
-            }
-            let after_nop = || i > 0 && is_nop(&function.insns[i - 1].inst);
-            if heads.next_if_eq(&id).is_some() && after_nop() && insn.ip.is_multiple_of(16) {
-                self.sink.flex(0, Flex::Align(15));
-            }
             self.sink.bind(Label(id.0));
+            let start = self.sink.buffer.bytes.len();
             self.moved = false;
             self.records(id, false)?;
             self.leave_stay(insn);
             if self.ends_keeping(insn) {
                 self.forget();
             }
-            self.copy_at.push(self.sink.buffer.pos());
-            self.instruction(id)?;
+            if self.sink.buffer.bytes.len() > start {
+                self.copy_at.push((id, self.sink.buffer.pos()));
+            }
+            self.instruction(id, special.peek() == Some(&id))?;
             if insn.is_overlapped() {
                 self.sink.state(|s| s.flags |= STATE_PASSED);
             }
@@ -156,6 +164,7 @@ impl<'a> Emitter<'a> {
             if insn.is_overlapped() {
                 self.pass(insn)?;
             }
+            i += 1;
         }
         if let Some(last) = function.insns.len().checked_sub(1) {
             self.leave_to(last);
@@ -168,6 +177,51 @@ impl<'a> Emitter<'a> {
             return Err(EmitError::Record);
         }
         Ok(())
+    }
+
+    /// Begins a piece, whose first instruction this is.
+    fn begin_piece(&mut self, piece: usize, id: InsnId) {
+        let function = self.function;
+        if id.0 > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
+            self.end_block();
+        }
+        self.piece = piece;
+        let Some(block) = self.enter_piece() else { return };
+        // A loop that was aligned: a later block, or the block itself, jumps back to it.
+        let is_head = || function.blocks[block].preds.iter().any(|p| p.0 as usize >= block);
+        let after_nop = || (id.0 as usize).checked_sub(1).is_some_and(|before| is_nop(&function.insns[before].inst));
+        if function.insn(id).ip.is_multiple_of(16) && after_nop() && is_head() {
+            self.sink.flex(0, Flex::Align(15));
+        }
+    }
+
+    /// Copies the instructions from `first` on, but not from `end` on, before the first at which more is to be done than that. Returns how many.
+    fn copy_run(&mut self, first: usize, end: usize, special: Option<InsnId>) -> Result<usize, EmitError> {
+        let function = self.function;
+        let stops = [self.next_record.0, special.unwrap_or(NO_RECORD.0)];
+        let insns = &function.insns[first..end];
+        let start = insns[0].ip;
+        let (mut next, mut count, mut clobbered) = (start, 0, false);
+        for (n, (insn, uses)) in insns.iter().zip(&function.uses[first..end]).enumerate() {
+            if insn.ip != next || stops.contains(&InsnId((first + n) as u32)) || !is_plain(insn) {
+                break;
+            }
+            count += 1;
+            next = insn.end();
+            if self.kept.is_some_and(|r| uses.clobber.contains(r)) {
+                clobbered = true;
+                break;
+            }
+        }
+        if count > 0 {
+            let offset = |ip: u64| ip.checked_sub(function.range.start).ok_or(EmitError::NoBytes);
+            let bytes = self.bytes.get(offset(start)? as usize..offset(next)? as usize).ok_or(EmitError::NoBytes)?;
+            self.sink.copy(first, &insns[..count], bytes);
+        }
+        if clobbered {
+            self.forget();
+        }
+        Ok(count)
     }
 
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
@@ -208,17 +262,18 @@ impl<'a> Emitter<'a> {
         self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.flow, FlowControl::Call | FlowControl::IndirectCall))
     }
 
-    fn instruction(&mut self, id: InsnId) -> Result<(), EmitError> {
+    /// `is_special`: it is one of [`special`].
+    fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
         if is_nop(inst) && !self.is_returned_to(id) {
             self.sink.skip(insn.len.into());
             return Ok(());
         }
-        if let Some(table) = self.function.tables.iter().position(|t| t.load == id) {
-            return self.table_load(insn, table as u32);
-        }
-        if self.function.hooks.contains(&id) {
+        if is_special {
+            if let Some(table) = self.function.tables.iter().position(|t| t.load == id) {
+                return self.table_load(insn, table as u32);
+            }
             self.hooked_call(insn);
             return Ok(());
         }
@@ -228,7 +283,7 @@ impl<'a> Emitter<'a> {
         if self.translated && self.transfer(insn)? {
             return Ok(());
         }
-        match inst.flow_control() {
+        match insn.flow {
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::XbeginXabortXend
                 if is_direct(inst) =>
             {
@@ -390,20 +445,6 @@ impl<'a> Emitter<'a> {
         }
         let function = self.function;
         let finished = self.sink.finish();
-        let resolved = &finished.resolved;
-        let mut marks: Vec<(u32, u32)> =
-            function.insns.iter().zip(0..).map(|(insn, n)| ((insn.ip - function.range.start) as u32, resolved.label(Label(n)))).collect();
-        let mut begins = Vec::new();
-        for (b, &first) in self.pieces.iter().enumerate() {
-            let first = first as usize;
-            let begin = resolved.offset(self.starts[b]);
-            // Who comes from outside is in no stay.
-            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
-                marks[first].1 = begin;
-            } else if begin != marks[first].1 {
-                begins.push((first as u32, begin));
-            }
-        }
         let tables = function.tables.iter().map(|t| {
             let lost = |&a: &u64| function.range.contains(&a) && function.insn_at(a).is_none();
             if t.targets.iter().any(lost) {
@@ -412,34 +453,54 @@ impl<'a> Emitter<'a> {
             Ok(Table { original: t.table, form: t.form, targets: t.targets.clone() })
         });
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
-        let rows = rows::rows(
-            function,
-            &self.record_at,
-            &self.copy_at,
-            resolved,
-            self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect(),
-        )?;
+        let mut resolved = finished.resolved;
+        let ptwrites = self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect();
+        let rows = rows::rows(function, &self.record_at, &self.copy_at, &resolved, ptwrites)?;
+        let mut begins = Vec::new();
+        for (b, &first) in self.pieces.iter().enumerate() {
+            let begin = self.starts[b];
+            if begin == resolved.place(Label(first)) {
+                continue;
+            }
+            // Who comes from outside is in no stay.
+            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+                resolved.rebind(Label(first), begin);
+            } else if resolved.offset(begin) != resolved.label(Label(first)) {
+                begins.push((first, resolved.offset(begin)));
+            }
+        }
+        let originals = function.insns.iter().map(|insn| (insn.ip - function.range.start) as u32);
+        let marks = Marks::new(originals.zip(resolved.first_labels(function.insns.len())), begins);
         let patches = patches(function, &marks);
         Ok(Emitted {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
-            marks: Marks::new(&marks, begins),
+            marks,
             patches,
             calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
             stream: finished.stream,
             states: finished.states,
             rows,
             align: if finished.is_aligned { 16 } else { 1 },
-            code: finished.resolved.code,
+            code: resolved.code,
         })
     }
 }
 
-/// Instructions that start a block which a later block jumps back to, in order.
-fn loop_heads(function: &Function) -> std::iter::Peekable<impl Iterator<Item = InsnId>> {
-    let heads = function.blocks.iter().enumerate().filter(|(i, b)| b.preds.iter().any(|p| p.0 as usize >= *i));
-    heads.map(|(_, b)| InsnId(b.insns.start)).peekable()
+/// Instructions that become others whatever is recorded, in order.
+fn special(function: &Function) -> Vec<InsnId> {
+    let mut all: Vec<InsnId> = function.tables.iter().map(|t| t.load).chain(function.hooks.iter().copied()).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Whether the clone of an instruction is the instruction itself, if it has no probe and is not one of [`special`].
+fn is_plain(insn: &Insn) -> bool {
+    insn.flow == FlowControl::Next
+        && !insn.is_overlapped()
+        && !insn.inst.is_ip_rel_memory_operand()
+        && !matches!(insn.inst.mnemonic(), Mnemonic::Nop | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
 }
 
 /// Whether the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
@@ -454,7 +515,7 @@ fn is_direct(inst: &Instruction) -> bool {
 /// Where the original may get jumps into the clone: the function's start, blocks that are entered from
 /// outside, and targets of indirect jumps that were not understood. A jump replaces five bytes of one
 /// block, so that no branch can reach its middle; an `endbr64` in front stays.
-fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
+fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
     wanted.extend(function.blocks.iter().filter(|b| b.external_entry).map(|b| function.insns[b.insns.start as usize].ip));
@@ -477,7 +538,7 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
             // What leads into a stay stands before the `endbr64`, which does nothing.
             let piece = function.stays.starts().binary_search(&insns.start).unwrap_or(block.0 as usize);
             let into = if function.stays.of(piece).is_some() { insns.start as usize } else { first };
-            patches.push((at, marks[into].1));
+            patches.push((at, marks.of(into)));
         }
     }
     patches

@@ -23,8 +23,8 @@ impl Emitter<'_> {
         Label((self.function.insns.len() + piece) as u32)
     }
 
-    /// Begins the block at hand: the code before its label.
-    pub(super) fn enter_piece(&mut self) {
+    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if one does.
+    pub(super) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
         self.sink.bind(self.label_before(b));
@@ -41,6 +41,7 @@ impl Emitter<'_> {
         self.kept = block.filter(|_| self.here().is_none()).and_then(|t| self.arriving(t, |_| true));
         let state = self.state_here();
         self.sink.state(|s| *s = state);
+        block
     }
 
     /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
