@@ -2,11 +2,12 @@
 
 use super::asm::{self, Mem};
 use super::probe::Hold;
-use super::relax::{Flex, Label};
+use super::relax::{Flex, Label, Pos};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
 use crate::regs::registers;
-use crate::ir::{Function, Gpr, Insn, InsnId};
+use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
+use crate::disasm::Places;
 use crate::operands::own_destination;
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
@@ -20,7 +21,7 @@ pub(super) const MOV_STORE: u8 = 0x89;
 /// Opcode of `jrcxz`; those of the branches that count stand before it.
 const JRCXZ: u8 = 0xe3;
 /// No instruction has this number.
-pub(super) const NO_RECORD: (InsnId, bool) = (InsnId(u32::MAX), false);
+pub(super) const NO_INSN: InsnId = InsnId(u32::MAX);
 /// Spill place of a hold's cursor register.
 pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
@@ -42,6 +43,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         fixed,
         translated,
         sink: Sink::new(function.insns.len() + pieces.len()),
+        piece_at: if function.stays.is_empty() { Places::default() } else { Places::of(pieces.iter().map(|&p| p.into())) },
         pieces,
         stays: &function.stays,
         piece: 0,
@@ -51,13 +53,13 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         starts,
         region: 0,
         record: 0,
-        next_record: NO_RECORD,
+        next_record: (NO_INSN, false),
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
         moved: false,
         record_at: Vec::with_capacity(records),
-        stored_at: super::relax::Pos::default(),
+        stored_at: Pos::default(),
         ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
         copy_at: Vec::with_capacity(records),
     };
@@ -74,6 +76,8 @@ pub(super) struct Emitter<'a> {
     pub(super) sink: Sink,
     /// First instructions of the pieces, see [`crate::stay::pieces`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
+    /// Those by their numbers, if there are stays.
+    pub(super) piece_at: Places,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
     /// the label of the code before it that leads into or out of a stay.
     pub(super) stays: &'a Stays,
@@ -86,7 +90,7 @@ pub(super) struct Emitter<'a> {
     /// Per block so far: the register that holds the cursor where control leaves it.
     pub(super) left: Vec<Option<Gpr>>,
     /// Per piece: where what belongs to it begins.
-    pub(super) starts: Vec<super::relax::Pos>,
+    pub(super) starts: Vec<Pos>,
     /// Next region, and next record inside it.
     pub(super) region: usize,
     pub(super) record: usize,
@@ -100,20 +104,21 @@ pub(super) struct Emitter<'a> {
     /// The load at hand reads through the register that holds its address.
     pub(super) moved: bool,
     /// Per record: where its id is stored, or its first `ptwrite`.
-    pub(super) record_at: Vec<super::relax::Pos>,
+    pub(super) record_at: Vec<Pos>,
     /// The last store of a payload, or what stands behind it and still belongs to it.
-    pub(super) stored_at: super::relax::Pos,
+    pub(super) stored_at: Pos,
     /// Place, local record number, part.
-    pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
+    pub(super) ptwrite_at: Vec<(Pos, u32, u32)>,
     /// Where the copies of instructions start that do not start at their labels, but behind probes. In order.
-    pub(super) copy_at: Vec<(InsnId, super::relax::Pos)>,
+    pub(super) copy_at: Vec<(InsnId, Pos)>,
 }
 
 impl<'a> Emitter<'a> {
     fn run(&mut self) -> Result<(), EmitError> {
         let function = self.function;
         let special = special(function);
-        let mut special = special.iter().copied().peekable();
+        let mut special = special.iter().copied();
+        let mut next_special = special.next().unwrap_or(NO_INSN);
         self.find_record();
         let mut expected = function.range.start;
         let mut next_piece = 0;
@@ -134,26 +139,27 @@ impl<'a> Emitter<'a> {
                 next_piece = self.pieces.get(piece + 1).map_or(function.insns.len(), |&p| p as usize);
                 self.begin_piece(piece, id);
             }
-            while special.next_if(|s| s.0 < id.0).is_some() {}
-            let copied = self.copy_run(i, next_piece, special.peek().copied())?;
+            while next_special < id {
+                next_special = special.next().unwrap_or(NO_INSN);
+            }
+            let label = self.sink.buffer.pos();
+            self.moved = false;
+            self.records(id, false)?;
+            let copied = if self.moved { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
             if copied > 0 {
                 i += copied;
                 expected = function.insns[i - 1].end();
+                self.records(InsnId(i as u32 - 1), true)?;
                 continue;
             }
             expected = insn.end();
-            self.sink.bind(Label(id.0));
-            let start = self.sink.buffer.bytes.len();
-            self.moved = false;
-            self.records(id, false)?;
+            self.sink.buffer.bind_at(Label(id.0), label);
             self.leave_stay(insn);
             if self.ends_keeping(insn) {
                 self.forget();
             }
-            if self.sink.buffer.bytes.len() > start {
-                self.copy_at.push((id, self.sink.buffer.pos()));
-            }
-            self.instruction(id, special.peek() == Some(&id))?;
+            self.begin_copy(id, label);
+            self.instruction(id, next_special == id)?;
             if insn.is_overlapped() {
                 self.sink.state(|s| s.flags |= STATE_PASSED);
             }
@@ -195,28 +201,50 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Copies the instructions from `first` on, but not from `end` on, before the first at which more is to be done than that. Returns how many.
-    fn copy_run(&mut self, first: usize, end: usize, special: Option<InsnId>) -> Result<usize, EmitError> {
+    /// The copy of an instruction begins here. Its label is at `label`.
+    fn begin_copy(&mut self, id: InsnId, label: Pos) {
+        let here = self.sink.buffer.pos();
+        if here != label {
+            self.copy_at.push((id, here));
+        }
+    }
+
+    /// Copies the instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
+    /// done than that, but not from `end` on. Returns how many.
+    fn copy_run(&mut self, first: usize, end: usize, label: Pos, next_special: InsnId) -> Result<usize, EmitError> {
         let function = self.function;
-        let stops = [self.next_record.0, special.unwrap_or(NO_RECORD.0)];
-        let insns = &function.insns[first..end];
-        let start = insns[0].ip;
-        let (mut next, mut count, mut clobbered) = (start, 0, false);
-        for (n, (insn, uses)) in insns.iter().zip(&function.uses[first..end]).enumerate() {
-            if insn.ip != next || stops.contains(&InsnId((first + n) as u32)) || !is_plain(insn) {
+        let mut end = end;
+        for stop in [next_special.0 as usize, self.next_record.0.0 as usize + usize::from(self.next_record.1)] {
+            if stop >= first {
+                end = end.min(stop);
+            }
+        }
+        let Some(start) = function.insns[first..end].first().map(|insn| insn.ip) else { return Ok(0) };
+        let offset = start.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
+        let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
+        let (mut len, mut count, mut clobbered) = (0, 0, false);
+        for (insn, uses) in function.insns[first..end].iter().zip(&function.uses[first..end]) {
+            if insn.ip != start + len as u64 || !is_plain(insn) {
                 break;
             }
+            if insn.inst.is_ip_rel_memory_operand() {
+                let raw = self.bytes.get(offset + len..offset + len + insn.inst.len()).ok_or(EmitError::NoBytes)?;
+                let (field, target) = ip_relative(insn, raw)?;
+                self.sink.fixup(len + field, len + raw.len(), FixupKind::Original(target));
+            }
+            len += usize::from(insn.len);
             count += 1;
-            next = insn.end();
-            if self.kept.is_some_and(|r| uses.clobber.contains(r)) {
-                clobbered = true;
+            clobbered = uses.clobber.0 & kept.0 != 0;
+            if clobbered {
                 break;
             }
         }
         if count > 0 {
-            let offset = |ip: u64| ip.checked_sub(function.range.start).ok_or(EmitError::NoBytes);
-            let bytes = self.bytes.get(offset(start)? as usize..offset(next)? as usize).ok_or(EmitError::NoBytes)?;
-            self.sink.copy(first, &insns[..count], bytes);
+            let id = InsnId(first as u32);
+            self.begin_copy(id, label);
+            let bytes = self.bytes.get(offset..offset + len).ok_or(EmitError::NoBytes)?;
+            self.sink.copy(first, &function.insns[first..first + count], bytes);
+            self.sink.buffer.bind_at(Label(id.0), label);
         }
         if clobbered {
             self.forget();
@@ -295,23 +323,10 @@ impl<'a> Emitter<'a> {
 
     fn copy(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        if !insn.inst.is_ip_rel_memory_operand() {
-            self.sink.insn(insn.len, None, |out| {
-                out.extend_from_slice(raw);
-                0
-            });
-            return Ok(());
-        }
-        let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
-        let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
-        let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
-        let target = insn.inst.ip_rel_memory_address();
-        let read = insn.next().wrapping_add_signed(disp.into());
-        if raw[field - 1] & 0xc7 != 5 || read != target {
-            return Err(EmitError::Encoding);
-        }
-        self.sink.insn(insn.len, Some(FixupKind::Original(target)), |out| {
-            let at = out.len() + field;
+        let relative = if insn.inst.is_ip_rel_memory_operand() { Some(ip_relative(insn, raw)?) } else { None };
+        let kind = relative.map(|(_, target)| FixupKind::Original(target));
+        self.sink.insn(insn.len, kind, |out| {
+            let at = out.len() + relative.map_or(0, |(field, _)| field);
             out.extend_from_slice(raw);
             at
         });
@@ -495,11 +510,24 @@ fn special(function: &Function) -> Vec<InsnId> {
     all
 }
 
-/// Whether the clone of an instruction is the instruction itself, if it has no probe and is not one of [`special`].
+/// The displacement of an instruction that has one to its own address: the offset of its field, and where it leads.
+fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, u64), EmitError> {
+    let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
+    let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
+    let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
+    let target = insn.inst.ip_rel_memory_address();
+    let read = insn.next().wrapping_add_signed(disp.into());
+    if raw[field - 1] & 0xc7 != 5 || read != target {
+        return Err(EmitError::Encoding);
+    }
+    Ok((field, target))
+}
+
+/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the displacement to its own address, if it is not one of
+/// [`special`].
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
-        && !insn.inst.is_ip_rel_memory_operand()
         && !matches!(insn.inst.mnemonic(), Mnemonic::Nop | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
 }
 

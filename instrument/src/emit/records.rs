@@ -2,7 +2,7 @@
 
 use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
-use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_RECORD, PLACE_ADDRESS, PLACE_CURSOR};
+use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
 use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
 use crate::operands::own_destination;
@@ -42,7 +42,7 @@ impl Emitter<'_> {
             }
             self.next_region(region);
         }
-        self.next_record = NO_RECORD;
+        self.next_record = (NO_INSN, false);
     }
 
     fn next_region(&mut self, region: &RegionPlan) {

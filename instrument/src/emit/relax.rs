@@ -159,9 +159,13 @@ impl Buffer {
     }
 
     /// Puts the label here.
-    #[inline]
     pub fn bind(&mut self, label: Label) {
-        self.labels[label.0 as usize] = self.pos();
+        self.bind_at(label, self.pos());
+    }
+
+    /// Puts the label to a place before.
+    pub fn bind_at(&mut self, label: Label, pos: Pos) {
+        self.labels[label.0 as usize] = pos;
     }
 
     /// Puts the labels from `first` on where these instructions begin, which are about to be appended as they are.

@@ -2,7 +2,6 @@
 
 use super::relax::{Buffer, Flex, Label, Pieces, Resolved};
 use super::{Fixup, FixupKind, Fixups};
-use crate::hash::FastMap;
 use crate::ir::Insn;
 use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED};
 
@@ -28,16 +27,64 @@ pub struct Sink {
     insides: Vec<Inside>,
     /// What does not depend on the layout of the function itself, at the places in [`Buffer::bytes`].
     fixups: Fixups,
-    /// By their bytes, which hash several times faster than fields.
-    numbers: FastMap<u128, u32>,
-    states: Vec<ProbeState>,
-    /// Per state: the one that came after it last. Probes are much alike, so that most need not be looked up.
-    followers: Vec<u32>,
+    states: States,
     current: ProbeState,
     /// Number of `current`.
     number: u32,
     /// The stream does not say so yet.
     is_pending: bool,
+}
+
+/// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
+struct States {
+    all: Vec<ProbeState>,
+    /// Numbers plus one, 0 in free slots, of which there are at least as many as others.
+    slots: Vec<u32>,
+}
+
+impl States {
+    /// Slots at first, a power of two: most functions have few states.
+    const SLOTS: usize = 64;
+
+    fn new() -> States {
+        let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![0; States::SLOTS] };
+        states.number(ProbeState::IDLE);
+        states
+    }
+
+    /// The slot that a state is in, or that is free for it.
+    fn slot(&self, state: &ProbeState) -> usize {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let key = key(state);
+        let hash = ((key as u64).wrapping_mul(FACTOR) ^ (key >> 64) as u64).wrapping_mul(FACTOR);
+        let mask = self.slots.len() - 1;
+        let mut at = (hash >> 32) as usize & mask;
+        while self.slots[at] != 0 && self::key(&self.all[self.slots[at] as usize - 1]) != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn number(&mut self, state: ProbeState) -> u32 {
+        let slot = self.slot(&state);
+        if self.slots[slot] == 0 {
+            self.all.push(state);
+            self.slots[slot] = self.all.len() as u32;
+            if 2 * self.all.len() > self.slots.len() {
+                self.grow();
+            }
+            return self.all.len() as u32 - 1;
+        }
+        self.slots[slot] - 1
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![0; 2 * self.slots.len()];
+        for n in 0..self.all.len() {
+            let slot = self.slot(&self.all[n]);
+            self.slots[slot] = n as u32 + 1;
+        }
+    }
 }
 
 /// A finished function.
@@ -68,9 +115,7 @@ impl Sink {
             flexes: Vec::with_capacity(labels / 4),
             insides: Vec::new(),
             fixups: Fixups::with_capacity(labels / 2),
-            numbers: FastMap::from_iter([(key(&ProbeState::IDLE), 0)]),
-            states: vec![ProbeState::IDLE],
-            followers: vec![0],
+            states: States::new(),
             current: ProbeState::IDLE,
             number: 0,
             is_pending: false,
@@ -105,6 +150,12 @@ impl Sink {
         }
     }
 
+    /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
+    pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
+        let start = self.buffer.bytes.len();
+        self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
+    }
+
     /// Appends instructions as they are. `first` is the number of the first, whose label, and those of the others, are put where they begin.
     pub fn copy(&mut self, first: usize, insns: &[Insn], bytes: &[u8]) {
         self.say();
@@ -132,7 +183,7 @@ impl Sink {
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
         let counted = ProbeState { flags: self.current.flags | STATE_COUNTED, ..self.current };
-        let inside = self.number(counted);
+        let inside = self.states.number(counted);
         self.insides.push(Inside { flex: self.flexes.len() as u32, inside, behind: self.number });
         self.flex(orig, flex);
     }
@@ -159,21 +210,8 @@ impl Sink {
 
     fn turn(&mut self, next: ProbeState) {
         self.current = next;
-        let before = self.number as usize;
-        self.number = self.followers[before];
-        if key(&self.states[self.number as usize]) != key(&next) {
-            self.number = self.number(next);
-            self.followers[before] = self.number;
-        }
+        self.number = self.states.number(next);
         self.is_pending = true;
-    }
-
-    fn number(&mut self, state: ProbeState) -> u32 {
-        *self.numbers.entry(key(&state)).or_insert_with(|| {
-            self.states.push(state);
-            self.followers.push(0);
-            self.states.len() as u32 - 1
-        })
     }
 
     /// What holds here.
@@ -199,7 +237,7 @@ impl Sink {
             }
             false => with_pieces(&self.stream, &self.flexes, &self.insides, &resolved.pieces),
         };
-        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states, is_aligned, resolved }
+        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states.all, is_aligned, resolved }
     }
 }
 

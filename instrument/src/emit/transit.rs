@@ -30,7 +30,7 @@ impl Emitter<'_> {
         self.sink.bind(self.label_before(b));
         let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
-            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(p).is_none()));
+            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
             let mut state = self.stays.state(from);
             if let Some(kept) = self.kept {
                 state.base_reg = kept.0;
@@ -63,7 +63,12 @@ impl Emitter<'_> {
         });
     }
 
-    /// The register that holds the cursor wherever control comes into a block from a piece of those asked for. Control that comes from further on, or
+    /// The last piece of a block. Without stays, pieces are the blocks.
+    fn last_piece(&self, block: usize) -> usize {
+        if self.stays.starts().is_empty() { block } else { self.pieces.partition_point(|&s| s < self.function.blocks[block].insns.end) - 1 }
+    }
+
+    /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
     /// from outside, brings none.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
         let to = &self.function.blocks[block];
@@ -72,9 +77,7 @@ impl Emitter<'_> {
         }
         let mut found = None;
         for p in to.preds.iter().map(|p| p.0 as usize) {
-            // Without stays, pieces are the blocks.
-            let last = if self.stays.starts().is_empty() { p } else { self.pieces.partition_point(|&s| s < self.function.blocks[p].insns.end) - 1 };
-            if !counts(last) {
+            if !counts(p) {
                 continue;
             }
             let kept = (*self.left.get(p)?)?;
@@ -168,7 +171,7 @@ impl Emitter<'_> {
         if self.stays.is_empty() {
             return direct;
         }
-        let Ok(b) = self.pieces.binary_search(&id.0) else { return direct };
+        let Some(b) = self.piece_at.get(id.0.into()) else { return direct };
         let (from, to) = (self.here(), self.stays.of(b));
         if !self.stays.needs_code(from, to) {
             return direct;
