@@ -8,7 +8,7 @@ use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
 use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
-use std::ops::Index;
+use std::ops::{Index, Range};
 
 /// Segment of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,6 +143,11 @@ impl AccessList {
         }
         self.of.push(self.lists.len() as u32);
         self.lists.push(list);
+    }
+
+    /// Those of some instructions that have any, with the instructions' numbers.
+    pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
+        insns.clone().zip(&self.of[insns]).filter(|(_, list)| **list != 0).map(|(i, &list)| (i, &self.lists[list as usize]))
     }
 }
 

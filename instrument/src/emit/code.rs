@@ -74,7 +74,7 @@ pub(super) struct Emitter<'a> {
     pub(super) fixed: bool,
     pub(super) translated: bool,
     pub(super) sink: Sink,
-    /// First instructions of the pieces, see [`crate::stay::pieces`].
+    /// First instructions of the pieces, see [`Stays`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
     /// Those by their numbers, if there are stays.
     pub(super) piece_at: Places,
