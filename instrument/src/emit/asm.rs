@@ -48,6 +48,7 @@ struct Head {
 }
 
 impl Head {
+    #[inline]
     fn push(&mut self, byte: u8) {
         self.bytes |= u64::from(byte) << (8 * self.len);
         self.len += 1;
@@ -67,6 +68,41 @@ fn append<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], len: usize) {
 
 /// `[prefixes] REX opcode modrm…`. `reg` is the register field (or opcode extension).
 fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
+    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2;
+    let mut head = Head::default();
+    match *mem {
+        // Nearly all are one of these two.
+        Mem { gs: false, fs: false, addr32: false, base: Some(base), index: None, disp: disp @ -128..=127 } if base.0 & 7 != 4 => {
+            let rex = rex | base.0 >> 3;
+            if rex != 0x40 {
+                head.push(rex);
+            }
+            head.push(opcode);
+            if disp == 0 && base.0 & 7 != 5 {
+                head.push((reg & 7) << 3 | base.0 & 7);
+            } else {
+                head.push(0x40 | (reg & 7) << 3 | base.0 & 7);
+                head.push(disp as u8);
+            }
+            head.append(out);
+        }
+        Mem { gs: true, fs: false, addr32: false, base: None, index: None, disp } => {
+            head.push(0x65);
+            if rex != 0x40 {
+                head.push(rex);
+            }
+            head.push(opcode);
+            head.push((reg & 7) << 3 | 4);
+            head.push(0x25);
+            head.append(out);
+            out.extend_from_slice(&disp.to_le_bytes());
+        }
+        _ => encode_any(out, rex, opcode, reg, mem),
+    }
+}
+
+/// The same for all operands. `rex` is without what they add to it.
+fn encode_any(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, mem: &Mem) {
     let mut head = Head::default();
     if mem.gs {
         head.push(0x65);
@@ -79,7 +115,7 @@ fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
     }
     let high = |r: Option<Gpr>| r.is_some_and(|r| r.0 >= 8);
     let index = mem.index.map(|(r, _)| r);
-    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2 | u8::from(high(index)) << 1 | u8::from(high(mem.base));
+    let rex = rex | u8::from(high(index)) << 1 | u8::from(high(mem.base));
     if rex != 0x40 {
         head.push(rex);
     }
@@ -376,6 +412,21 @@ mod tests {
             assert_eq!(got, format!("mov %rbx,(%{})", NAMES[base as usize]));
             let got = asm(|o| ptwrite(o, Gpr(base)));
             assert_eq!(got, format!("ptwrite %{}", NAMES[base as usize]));
+        }
+    }
+
+    #[test]
+    fn frequent_operands_are_encoded_as_all_others() {
+        for reg in 0..16u8 {
+            for wide in [false, true] {
+                let bases = (0..16u8).flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| Mem::base(Gpr(base), disp)));
+                for mem in bases.chain([Mem::gs(0), Mem::gs(0x48)]) {
+                    let (mut fast, mut any) = (Vec::new(), Vec::new());
+                    encode(&mut fast, wide, 0x89, reg, &mem);
+                    encode_any(&mut any, 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2, 0x89, reg, &mem);
+                    assert_eq!(fast, any, "{mem:?}");
+                }
+            }
         }
     }
 

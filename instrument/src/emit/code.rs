@@ -145,7 +145,7 @@ impl<'a> Emitter<'a> {
             let label = self.sink.buffer.pos();
             self.moved = false;
             self.records(id, false)?;
-            let copied = if self.moved { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
+            let copied = if self.moved || !is_plain(insn) { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
             if copied > 0 {
                 i += copied;
                 expected = function.insns[i - 1].end();
@@ -213,12 +213,10 @@ impl<'a> Emitter<'a> {
     /// done than that, but not from `end` on. Returns how many.
     fn copy_run(&mut self, first: usize, end: usize, label: Pos, next_special: InsnId) -> Result<usize, EmitError> {
         let function = self.function;
-        let mut end = end;
-        for stop in [next_special.0 as usize, self.next_record.0.0 as usize + usize::from(self.next_record.1)] {
-            if stop >= first {
-                end = end.min(stop);
-            }
-        }
+        // A record or special instruction that is not ahead stops nothing.
+        let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
+        let (record, after) = self.next_record;
+        let end = first + (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into())));
         let Some(start) = function.insns[first..end].first().map(|insn| insn.ip) else { return Ok(0) };
         let offset = start.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
