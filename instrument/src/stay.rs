@@ -144,8 +144,9 @@ impl Stays {
 /// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
 /// SIB byte as a base.
 pub fn cheapest(set: RegSet) -> Option<Gpr> {
-    const ORDER: [u8; 15] = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
-    ORDER.into_iter().map(Gpr).find(|&r| set.contains(r))
+    // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
+    const ORDER: [u16; 7] = [7, 3 << 6, 1 << 3 | 1 << 5, 0xf << 8, 3 << 14, 1 << 13, 1 << 12];
+    ORDER.into_iter().map(|group| set.0 & group).find(|&found| found != 0).map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
 /// What is known of a function before anything is planned.
@@ -704,6 +705,33 @@ mod tests {
     /// jne back over the parts.
     fn back(parts: &[&[u8]]) -> Vec<u8> {
         vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
+    }
+
+    #[test]
+    fn neighbours_are_the_same_both_ways() {
+        let edges = Edges { starts: vec![0, 2, 2, 5], to: vec![1, 2, 0, 0, 2] };
+        let back = edges.reversed();
+        assert_eq!([0, 1, 2].map(|p| back.of(p)), [&[2, 2][..], &[0], &[0, 2]]);
+    }
+
+    #[test]
+    fn cycles_are_found_with_their_members_only() {
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
+        let edges = Edges { starts: vec![0, 1, 2, 4, 5, 6, 7], to: vec![1, 2, 3, 4, 1, 4, 0] };
+        let mut search = Search::new(&edges, 6);
+        let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
+        cycles.sort_unstable();
+        assert_eq!(cycles, [vec![1, 2, 3], vec![4]]);
+        assert_eq!(search.cycles(&[1, 2, 4]), [[4]]);
+        assert!(search.cycles(&[0, 1, 2]).is_empty());
+    }
+
+    #[test]
+    fn the_cheapest_register_has_the_shortest_code() {
+        let order = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
+        for set in 0..=u16::MAX {
+            assert_eq!(cheapest(RegSet(set)), order.into_iter().map(Gpr).find(|&r| RegSet(set).contains(r)));
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
-        sink: Sink::new(function.insns.len() + pieces.len()),
+        sink: Sink::new(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() }),
         piece_at: if function.stays.is_empty() { Places::default() } else { Places::of(pieces.iter().map(|&p| p.into())) },
         pieces,
         stays: &function.stays,
@@ -79,7 +79,7 @@ pub(super) struct Emitter<'a> {
     /// Those by their numbers, if there are stays.
     pub(super) piece_at: Places,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
-    /// the label of the code before it that leads into or out of a stay.
+    /// the label of the code before it that leads into or out of a stay, if there are any.
     pub(super) stays: &'a Stays,
     /// Number of the piece at hand.
     pub(super) piece: usize,
@@ -125,14 +125,8 @@ impl<'a> Emitter<'a> {
         let mut i = 0;
         while let Some(insn) = function.insns.get(i) {
             let id = InsnId(i as u32);
-            if insn.ip < expected {
-                return Err(EmitError::Encoding);
-            }
-            if insn.ip > expected {
-                if i > 0 {
-                    self.leave_to(i - 1);
-                }
-                self.sink.skip(insn.ip - expected);
+            if insn.ip != expected {
+                self.pass_gap(i, expected)?;
             }
             if i == next_piece {
                 let piece = if i == 0 { 0 } else { self.piece + 1 };
@@ -155,19 +149,20 @@ impl<'a> Emitter<'a> {
             expected = insn.end();
             self.sink.buffer.bind_at(Label(id.0), label);
             self.leave_stay(insn);
-            if self.ends_keeping(insn) {
+            if self.kept.is_some() && self.ends_keeping(insn) {
                 self.forget();
             }
             self.begin_copy(id, label);
             self.instruction(id, next_special == id)?;
-            if insn.is_overlapped() {
+            let is_overlapped = insn.is_overlapped();
+            if is_overlapped {
                 self.sink.state(|s| s.flags |= STATE_PASSED);
             }
             if self.kept.is_some_and(|r| function.uses[i].clobber.contains(r)) {
                 self.forget();
             }
             self.records(id, true)?;
-            if insn.is_overlapped() {
+            if is_overlapped {
                 self.pass(insn)?;
             }
             i += 1;
@@ -182,6 +177,16 @@ impl<'a> Emitter<'a> {
         if self.region != function.regions.len() && function.regions[self.region..].iter().any(|r| !r.records.is_empty()) {
             return Err(EmitError::Record);
         }
+        Ok(())
+    }
+
+    /// Before an instruction that does not stand where the one before it ends: what leads to the bytes between them, which have no clone.
+    fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
+        let bytes = self.function.insns[index].ip.checked_sub(end).ok_or(EmitError::Encoding)?;
+        if index > 0 {
+            self.leave_to(index - 1);
+        }
+        self.sink.skip(bytes);
         Ok(())
     }
 
@@ -334,10 +339,15 @@ impl<'a> Emitter<'a> {
     /// A direct branch. Prefixes that mean nothing on one (bnd, hints) are dropped.
     fn branch(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65)).count();
-        let rex = usize::from(raw.get(prefixes).is_some_and(|b| b & 0xf0 == 0x40));
-        let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
-        let addr32 = raw[..prefixes].contains(&0x67);
+        let (opcode, addr32) = match raw {
+            // Nearly all have no prefixes.
+            [0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x0f, ..] => (raw, false),
+            _ => {
+                let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65)).count();
+                let rex = usize::from(raw.get(prefixes).is_some_and(|b| b & 0xf0 == 0x40));
+                (raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?, raw[..prefixes].contains(&0x67))
+            }
+        };
         let target = insn.inst.near_branch_target();
         let (inside, transit) = match self.function.insn_at(target) {
             Some(id) => {

@@ -107,7 +107,7 @@ pub fn key(state: &ProbeState) -> u128 {
 }
 
 impl Sink {
-    /// An empty function with one label per original instruction and per piece.
+    /// An empty function with so many labels.
     pub fn new(labels: usize) -> Sink {
         Sink {
             buffer: Buffer::new(labels),

@@ -27,7 +27,9 @@ impl Emitter<'_> {
     pub(super) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
-        self.sink.bind(self.label_before(b));
+        if !self.stays.is_empty() {
+            self.sink.bind(self.label_before(b));
+        }
         let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
             self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
@@ -107,12 +109,13 @@ impl Emitter<'_> {
 
     /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
     pub(super) fn ends_keeping(&self, insn: &Insn) -> bool {
-        let stays = match insn.flow {
-            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
-            FlowControl::IndirectBranch => self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
-            _ => false,
-        };
-        !stays || insn.is_overlapped() || matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
+        insn.is_overlapped()
+            || match insn.flow {
+                FlowControl::Next => matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => false,
+                FlowControl::IndirectBranch => !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+                _ => true,
+            }
     }
 
     /// The code that leads from one place to another. The state afterwards is the latter's.

@@ -273,6 +273,8 @@ impl Finder<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Counts, Marked};
+    use crate::ir::{Gpr, RegSet};
     use crate::stay::tests::{CALL, LOAD, RET, kept, stays};
     use crate::stay::Stay;
 
@@ -297,5 +299,28 @@ mod tests {
     fn a_region_that_stands_alone_borrows_nothing_longer() {
         let (_, of) = stays(&[LOAD, CALL, LOAD, CALL, RET]);
         assert_eq!(of, [None; 3]);
+    }
+
+    #[test]
+    fn registers_are_counted_bit_by_bit() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.most(RegSet(0xffff)).1, 0);
+        let sets = [0b1011, 0b0110, 0b0010, 0b1010, 0b1000, 0b0010];
+        sets.into_iter().for_each(|set| counts.add(RegSet(set)));
+        assert_eq!(counts.most(RegSet(0xffff)), (RegSet(0b0010), 5));
+        assert_eq!(counts.most(RegSet(0xffff).without(Gpr(1))), (RegSet(0b1000), 3));
+        assert_eq!(counts.most(RegSet(0b0101)), (RegSet(0b0101), 1), "both as often");
+        assert_eq!(counts.most(RegSet(0x10)).1, 0);
+    }
+
+    #[test]
+    fn marked_pieces_come_in_order_and_once() {
+        let mut marked = Marked::new(200);
+        [3, 64, 63, 199, 128].into_iter().for_each(|piece| marked.add(piece));
+        assert_eq!(marked.take_from(4), Some(63));
+        assert_eq!(marked.take_from(64), Some(64));
+        marked.add(130);
+        assert_eq!([65, 129, 131, 200].map(|from| marked.take_from(from)), [Some(128), Some(130), Some(199), None]);
+        assert_eq!([0, 0].map(|from| marked.take_from(from)), [Some(3), None]);
     }
 }
