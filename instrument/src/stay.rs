@@ -280,12 +280,13 @@ impl Piece {
         for insn in &view.insns[insns.clone()] {
             insns.start += 1;
             r.dead.0 &= insn.dead.0;
-            calls = insn.flow != FlowControl::Next && is_call(insn);
-            if calls {
+            if insn.flow == FlowControl::Next {
+                pushes |= insn.inst.mnemonic() == Mnemonic::Push;
+            } else if is_call(insn) {
+                calls = true;
                 break;
             }
             allowed &= may_be_inside(insn);
-            pushes |= insn.inst.mnemonic() == Mnemonic::Push;
         }
         let end = insns.start;
         let mut written = 0u16;

@@ -102,6 +102,7 @@ fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
 }
 
 /// The same for all operands. `rex` is without what they add to it.
+#[inline(never)]
 fn encode_any(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, mem: &Mem) {
     let mut head = Head::default();
     if mem.gs {

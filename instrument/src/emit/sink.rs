@@ -48,11 +48,12 @@ impl States {
 
     fn new() -> States {
         let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![0; States::SLOTS] };
-        states.number(ProbeState::IDLE);
+        states.number(&ProbeState::IDLE);
         states
     }
 
     /// The slot that a state is in, or that is free for it.
+    #[inline]
     fn slot(&self, state: &ProbeState) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let key = key(state);
@@ -65,17 +66,24 @@ impl States {
         at
     }
 
-    fn number(&mut self, state: ProbeState) -> u32 {
-        let slot = self.slot(&state);
-        if self.slots[slot] == 0 {
-            self.all.push(state);
-            self.slots[slot] = self.all.len() as u32;
-            if 2 * self.all.len() > self.slots.len() {
-                self.grow();
-            }
-            return self.all.len() as u32 - 1;
+    #[inline]
+    fn number(&mut self, state: &ProbeState) -> u32 {
+        let slot = self.slot(state);
+        match self.slots[slot] {
+            0 => self.add(slot, state),
+            number => number - 1,
         }
-        self.slots[slot] - 1
+    }
+
+    /// Gives a new state its number, and the slot that is free for it.
+    #[inline(never)]
+    fn add(&mut self, slot: usize, state: &ProbeState) -> u32 {
+        self.all.push(*state);
+        self.slots[slot] = self.all.len() as u32;
+        if 2 * self.all.len() > self.slots.len() {
+            self.grow();
+        }
+        self.all.len() as u32 - 1
     }
 
     fn grow(&mut self) {
@@ -183,7 +191,7 @@ impl Sink {
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
         let counted = ProbeState { flags: self.current.flags | STATE_COUNTED, ..self.current };
-        let inside = self.states.number(counted);
+        let inside = self.states.number(&counted);
         self.insides.push(Inside { flex: self.flexes.len() as u32, inside, behind: self.number });
         self.flex(orig, flex);
     }
@@ -210,7 +218,7 @@ impl Sink {
 
     fn turn(&mut self, next: ProbeState) {
         self.current = next;
-        self.number = self.states.number(next);
+        self.number = self.states.number(&next);
         self.is_pending = true;
     }
 
