@@ -123,8 +123,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let blind = computes || blind_start || is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
-        let pieces = stay::pieces(&graph.insns, &graph.blocks);
-        stay::find(&View { insns: &graph.insns, blocks: &pieces, tables: &tables, uses, accesses, stores: options.stores })
+        stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses, accesses, stores: options.stores })
     } else {
         Stays::default()
     };

@@ -9,7 +9,7 @@ use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
 use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
 use smallvec::SmallVec;
-use std::ops::Index;
+use std::ops::{Index, Range};
 
 /// Segment of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +135,12 @@ impl AccessList {
     /// Numbers of the instructions that have some, in order.
     pub fn insns(&self) -> &[u32] {
         &self.insns
+    }
+
+    /// Those of some instructions that have any, with the instructions' numbers.
+    pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
+        let first = self.insns.partition_point(|&i| (i as usize) < insns.start);
+        self.insns[first..].iter().map(|&i| i as usize).take_while(move |&i| i < insns.end).map(|i| (i, &self[i]))
     }
 }
 

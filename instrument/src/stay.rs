@@ -14,11 +14,12 @@
 mod areas;
 mod trees;
 
-use crate::ir::{Block, BlockId, BlockIds, Gpr, Insn, JumpTable, RegSet};
-use crate::operands::{AccessList, Form};
+use crate::ir::{Block, Gpr, Insn, JumpTable, RegSet};
+use crate::operands::{Access, AccessList, Form};
 use crate::regs::RegUse;
 use iced_x86::{FlowControl, Mnemonic};
 use mgz_annotations_schema::abi::{ProbeState, STATE_LATE};
+use std::ops::Range;
 
 /// Spill place of a stay's cursor register.
 pub const PLACE_STAY: u8 = 2;
@@ -72,12 +73,15 @@ impl Stay {
 pub type Place = Option<u16>;
 
 /// The stays of a function. The default has none.
+///
+/// What may be in a stay or not are *pieces*: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too,
+/// belongs to a block's last piece.
 #[derive(Clone, Debug, Default)]
 pub struct Stays {
-    /// First instructions of the pieces, see [`pieces`].
+    /// First instructions of the pieces.
     starts: Vec<u32>,
     all: Vec<Stay>,
-    of_block: Vec<Place>,
+    of_piece: Vec<Place>,
     before: Vec<Option<Place>>,
     /// Pieces of a stay that end outside of it.
     ends: Vec<bool>,
@@ -86,18 +90,18 @@ pub struct Stays {
 impl Stays {
     /// Stays made elsewhere: all of them; per block, none of which has a call, the stay that it is in; and what stands before it, see
     /// [`Stays::before`].
-    pub fn of_parts(all: Vec<Stay>, of_block: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
-        Stays { all, of_block, before, ..Stays::default() }
+    pub fn of_parts(all: Vec<Stay>, of_piece: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
+        Stays { all, of_piece, before, ..Stays::default() }
     }
 
-    /// First instructions of the pieces; none if pieces are blocks.
+    /// First instructions of the pieces; none if pieces are blocks, as they are where no stay is.
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
 
     /// The stay that a piece is in.
     pub fn of(&self, piece: usize) -> Place {
-        self.of_block.get(piece).copied().flatten()
+        self.of_piece.get(piece).copied().flatten()
     }
 
     /// The stay in which control leaves a piece: that of the piece, or none where its last instruction, which hands control on, stands outside.
@@ -140,15 +144,16 @@ impl Stays {
 /// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
 /// SIB byte as a base.
 pub fn cheapest(set: RegSet) -> Option<Gpr> {
-    const ORDER: [u8; 15] = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
-    ORDER.into_iter().map(Gpr).find(|&r| set.contains(r))
+    // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
+    const ORDER: [u16; 7] = [7, 3 << 6, 1 << 3 | 1 << 5, 0xf << 8, 3 << 14, 1 << 13, 1 << 12];
+    ORDER.into_iter().map(|group| set.0 & group).find(|&found| found != 0).map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
 /// What is known of a function before anything is planned.
 pub struct View<'a> {
     /// Instructions, with what is dead before them.
     pub insns: &'a [Insn],
-    /// [`pieces`], with their external entries.
+    /// Blocks, with their external entries.
     pub blocks: &'a [Block],
     /// Jump tables that the clone gets copies of.
     pub tables: &'a [JumpTable],
@@ -160,62 +165,23 @@ pub struct View<'a> {
     pub stores: bool,
 }
 
-impl View<'_> {
-    fn block_at(&self, ip: u64) -> Option<usize> {
-        self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip).ok()
-    }
-
-}
-
 fn is_call(insn: &Insn) -> bool {
     matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall) && insn.inst.mnemonic() == Mnemonic::Call
 }
 
-/// What may be in a stay or not: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too, belongs to a block's last
-/// piece.
-pub fn pieces(insns: &[Insn], blocks: &[Block]) -> Vec<Block> {
-    let mut first = Vec::with_capacity(blocks.len());
-    let mut all: Vec<Block> = Vec::with_capacity(blocks.len());
-    for block in blocks {
-        first.push(BlockId(all.len() as u32));
-        let mut start = block.insns.start;
-        for i in block.insns.clone() {
-            if i + 1 == block.insns.end || is_call(&insns[i as usize]) {
-                all.push(Block { insns: start..i + 1, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: start == block.insns.start && block.external_entry });
-                start = i + 1;
-            }
-        }
-    }
-    let mut piece = 0;
-    for block in blocks {
-        while all[piece].insns.end < block.insns.end {
-            all[piece].succs.push(BlockId(piece as u32 + 1));
-            piece += 1;
-        }
-        all[piece].succs = block.succs.iter().map(|s| first[s.0 as usize]).collect();
-        piece += 1;
-    }
-    for from in 0..all.len() {
-        for s in 0..all[from].succs.len() {
-            let to = all[from].succs[s].0 as usize;
-            all[to].preds.push(BlockId(from as u32));
-        }
-    }
-    all
-}
-
 /// Finds the stays of a function.
 pub fn find(view: &View) -> Stays {
-    let (finder, mut allowed) = Finder::new(view);
-    if !finder.records.contains(&true) {
-        return Stays::default();
-    }
+    let Some(finder) = Finder::new(view) else { return Stays::default() };
+    let mut allowed: Vec<bool> = finder.pieces.iter().map(|p| p.allowed).collect();
     // Each turn forbids at least one more piece.
     loop {
-        let without_calls: Vec<bool> = allowed.iter().zip(&finder.ends).map(|(a, end)| *a && !end.calls).collect();
+        let without_calls: Vec<bool> = allowed.iter().zip(&finder.pieces).map(|(a, p)| *a && !p.end.calls).collect();
         let mut stays = finder.choose(&without_calls);
         finder.trees(&without_calls, &mut stays);
         finder.areas(&allowed, &mut stays);
+        if stays.all.is_empty() {
+            return Stays::default();
+        }
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
             return stays;
@@ -226,13 +192,12 @@ pub fn find(view: &View) -> Stays {
     }
 }
 
-/// Whether an instruction may be in a stay: it can neither run other probes nor end the process, but for the call at a piece's end, before which a stay
-/// ends.
-fn allowed(insn: &Insn) -> bool {
+/// Whether an instruction that is no call may be in a stay: it can neither run other probes nor end the process. (Stays end before the call at a piece's end.)
+fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Next => !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => true,
-        _ => is_call(insn),
+        _ => false,
     }
 }
 
@@ -250,21 +215,21 @@ struct End {
 }
 
 impl End {
-    /// `next`: the address of the piece behind it.
-    fn of(last: &Insn, next: Option<u64>) -> End {
+    /// `next`: the instruction behind it.
+    fn of(last: &Insn, next: Option<&Insn>) -> End {
         let stops =
             matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
         let is_branch = matches!(last.flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
         End {
             calls: is_call(last),
             led: is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near()),
-            falls: !stops && next == Some(last.next()),
+            falls: !stops && next.is_some_and(|next| next.ip == last.next()),
             flow: last.flow,
         }
     }
 }
 
-/// What a set of blocks does to registers.
+/// What a set of pieces does to registers.
 #[derive(Clone, Copy)]
 struct Registers {
     /// Dead before every instruction, and written by none.
@@ -277,105 +242,229 @@ struct Registers {
     tight: bool,
 }
 
+impl Registers {
+    const NONE: Registers = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
+
+    /// Adds what the record of an access needs.
+    fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
+        let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
+        let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
+        // (One or none.)
+        self.addresses |= two && free.0 & free.0.wrapping_sub(1) == 0;
+        self.tight |= insn.dead.0 & !u.clobber.0 | insn.own.0 == 0;
+    }
+}
+
+/// What is known of a piece.
+#[derive(Clone, Copy)]
+struct Piece {
+    registers: Registers,
+    /// Something in it is recorded.
+    records: bool,
+    /// It may be part of a stay.
+    allowed: bool,
+    /// Entered from where no code can be put.
+    external: bool,
+    end: End,
+}
+
+impl Piece {
+    /// The piece that begins with the first of these instructions, which are a block's last ones, and what callee-saved registers it pushes. Those behind it
+    /// are left in `insns`.
+    #[inline(never)]
+    fn of(view: &View, insns: &mut Range<usize>, external: bool) -> (Piece, RegSet) {
+        // One thing after the other, each of which needs few registers.
+        let start = insns.start;
+        let mut r = Registers::NONE;
+        let (mut allowed, mut calls, mut pushes) = (true, false, false);
+        for insn in &view.insns[insns.clone()] {
+            insns.start += 1;
+            r.dead.0 &= insn.dead.0;
+            if insn.flow == FlowControl::Next {
+                pushes |= insn.inst.mnemonic() == Mnemonic::Push;
+            } else if is_call(insn) {
+                calls = true;
+                break;
+            }
+            allowed &= may_be_inside(insn);
+        }
+        let end = insns.start;
+        let mut written = 0u16;
+        let uses = &view.uses[start..end];
+        // What a call, which is the last one, writes it writes outside.
+        for u in &uses[..uses.len() - usize::from(calls)] {
+            written |= u.clobber.0 | u.kill.0;
+        }
+        r.used.0 = uses.iter().fold(written, |used, u| used | u.read.0);
+        r.dead.0 &= !written;
+        let mut pushed = RegSet::EMPTY;
+        for i in (start..end).filter(|_| pushes) {
+            if view.insns[i].inst.mnemonic() == Mnemonic::Push {
+                pushed.0 |= view.uses[i].read.0 & CALLEE_SAVED.0;
+            }
+        }
+        let mut records = false;
+        for (i, accesses) in view.accesses.within(start..end) {
+            for access in accesses.iter().filter(|a| a.read || view.stores) {
+                records = true;
+                r.record(&view.insns[i], &view.uses[i], access);
+            }
+        }
+        (Piece { registers: r, records, allowed, external, end: End::of(&view.insns[end - 1], view.insns.get(end)) }, pushed)
+    }
+}
+
+/// Per piece: others that may follow, or precede. One list for all takes a fraction of the time of one for each.
+struct Edges {
+    /// Where those of each piece begin in `to`, and where the last one's end.
+    starts: Vec<u32>,
+    to: Vec<u32>,
+}
+
+impl Edges {
+    #[inline]
+    fn of(&self, piece: usize) -> &[u32] {
+        &self.to[self.starts[piece] as usize..self.starts[piece + 1] as usize]
+    }
+
+    /// The edges the other way round, in the order of where they come from.
+    fn reversed(&self) -> Edges {
+        let n = self.starts.len() - 1;
+        // Two places further on at first, and one while they are filled in.
+        let mut starts = vec![0u32; n + 2];
+        self.to.iter().for_each(|&t| starts[t as usize + 2] += 1);
+        for piece in 2..n + 2 {
+            starts[piece] += starts[piece - 1];
+        }
+        let mut to = vec![0; self.to.len()];
+        for from in 0..n {
+            for &t in self.of(from) {
+                let at = &mut starts[t as usize + 1];
+                to[*at as usize] = from as u32;
+                *at += 1;
+            }
+        }
+        starts.pop();
+        Edges { starts, to }
+    }
+}
+
 struct Finder<'a> {
     view: &'a View<'a>,
-    /// Per block.
-    registers: Vec<Registers>,
-    /// Per block: something in it is recorded.
-    records: Vec<bool>,
-    /// Per block.
-    ends: Vec<End>,
-    /// Entered from where no code can be put.
-    external: Vec<bool>,
+    /// First instructions of the pieces.
+    starts: Vec<u32>,
+    pieces: Vec<Piece>,
+    succs: Edges,
+    preds: Edges,
     /// Callee-saved registers that the function pushes.
     saved: RegSet,
 }
 
 impl<'a> Finder<'a> {
-    /// Together with the blocks that may be part of a stay.
-    fn new(view: &'a View<'a>) -> (Finder<'a>, Vec<bool>) {
-        let n = view.blocks.len();
-        let mut f = Finder {
-            view,
-            registers: Vec::with_capacity(n),
-            records: Vec::with_capacity(n),
-            ends: Vec::with_capacity(n),
-            external: view.blocks.iter().map(|b| b.external_entry).collect(),
-            saved: RegSet::EMPTY,
-        };
-        let mut all_allowed = Vec::with_capacity(n);
-        f.external.iter_mut().take(1).for_each(|first| *first = true);
-        for (b, block) in view.blocks.iter().enumerate() {
-            let mut r = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
-            let mut written = RegSet::EMPTY;
-            let (mut records, mut may) = (false, true);
-            let insns = &view.insns[block.insns.start as usize..block.insns.end as usize];
-            for (i, insn) in (block.insns.start as usize..).zip(insns) {
-                let u = &view.uses[i];
-                may &= allowed(insn);
-                r.dead.0 &= insn.dead.0;
-                // What a call writes it writes outside.
-                let writes = if is_call(insn) { 0 } else { u.clobber.0 | u.kill.0 };
-                written.0 |= writes;
-                r.used.0 |= u.read.0 | writes;
-                for access in view.accesses[i].iter().filter(|a| a.read || view.stores) {
-                    records = true;
-                    let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
-                    let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
-                    r.addresses |= two && free.iter().nth(1).is_none();
-                    r.tight |= insn.dead.0 & !u.clobber.0 | insn.own.0 == 0;
-                }
-                // (Most that read one of these are no pushes.)
-                if u.read.0 & CALLEE_SAVED.0 != 0 && insn.inst.mnemonic() == Mnemonic::Push {
-                    f.saved.0 |= u.read.0 & CALLEE_SAVED.0;
-                }
+    /// `None` if nothing is recorded.
+    fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
+        let (mut starts, mut pieces) = (Vec::with_capacity(view.blocks.len() * 2), Vec::with_capacity(view.blocks.len() * 2));
+        // First pieces of the blocks.
+        let mut firsts = Vec::with_capacity(view.blocks.len());
+        let mut saved = RegSet::EMPTY;
+        for block in view.blocks {
+            firsts.push(pieces.len() as u32);
+            let mut external = block.external_entry || pieces.is_empty();
+            let mut insns = block.insns.start as usize..block.insns.end as usize;
+            while !insns.is_empty() {
+                starts.push(insns.start as u32);
+                let (piece, pushed) = Piece::of(view, &mut insns, external);
+                pieces.push(piece);
+                saved.0 |= pushed.0;
+                external = false;
             }
-            r.dead.0 &= !written.0;
-            f.registers.push(r);
-            f.records.push(records);
-            let next = view.blocks.get(b + 1).map(|next| view.insns[next.insns.start as usize].ip);
-            f.ends.push(End::of(&insns[insns.len() - 1], next));
-            all_allowed.push(may);
         }
-        (f, all_allowed)
+        if !pieces.iter().any(|p| p.records) {
+            return None;
+        }
+        let edges: usize = view.blocks.iter().map(|b| b.succs.len()).sum();
+        let mut succs = Edges { starts: Vec::with_capacity(pieces.len() + 1), to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()) };
+        succs.starts.push(0);
+        for (b, block) in view.blocks.iter().enumerate() {
+            let last = firsts.get(b + 1).map_or(pieces.len(), |&next| next as usize) as u32 - 1;
+            for piece in firsts[b]..last {
+                succs.to.push(piece + 1);
+                succs.starts.push(succs.to.len() as u32);
+            }
+            succs.to.extend(block.succs.iter().map(|s| firsts[s.0 as usize]));
+            succs.starts.push(succs.to.len() as u32);
+        }
+        let preds = succs.reversed();
+        Some(Finder { view, starts, pieces, succs, preds, saved })
+    }
+
+    fn records(&self, piece: u32) -> bool {
+        self.pieces[piece as usize].records
+    }
+
+    /// The piece that begins at an address.
+    fn piece_at(&self, ip: u64) -> Option<usize> {
+        self.starts.binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip).ok()
     }
 
     /// Loops without calls, the largest for which there is a register.
     fn choose(&self, allowed: &[bool]) -> Stays {
         let n = allowed.len();
-        let starts = self.view.blocks.iter().map(|b| b.insns.start).collect();
-        let mut stays = Stays { starts, all: Vec::new(), of_block: vec![None; n], before: vec![None; n], ends: vec![false; n] };
-        let all: Vec<u32> = (0..allowed.len() as u32).filter(|&b| allowed[b as usize]).collect();
-        let mut work = self.cycles(&all);
+        let mut stays = Stays { starts: self.starts.clone(), all: Vec::new(), of_piece: vec![None; n], before: vec![None; n], ends: vec![false; n] };
+        let candidates = self.on_ways_back(allowed);
+        if candidates.is_empty() {
+            return stays;
+        }
+        let mut search = Search::new(&self.succs, n);
+        let mut work = search.cycles(&candidates);
         while let Some(set) = work.pop() {
-            if set.iter().all(|&b| !self.records[b as usize]) || stays.all.len() >= usize::from(u16::MAX) {
+            if set.iter().all(|&b| !self.records(b)) || stays.all.len() >= usize::from(u16::MAX) {
                 continue;
             }
             if let Some(stay) = self.register(&set) {
                 let number = stays.all.len() as u16;
                 stays.all.push(stay);
-                set.iter().for_each(|&b| stays.of_block[b as usize] = Some(number));
+                set.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
                 continue;
             }
-            // Without the blocks through which the cycle is entered, the inner ones remain.
-            let inside = |b: &BlockId| set.binary_search(&b.0).is_ok();
+            // Without the pieces through which the cycle is entered, the inner ones remain.
+            search.begin(&set);
             let inner: Vec<u32> = set
                 .iter()
                 .copied()
-                .filter(|&b| !self.external[b as usize] && self.view.blocks[b as usize].preds.iter().all(inside))
+                .filter(|&b| !self.pieces[b as usize].external && self.preds.of(b as usize).iter().all(|&p| search.contains(p)))
                 .collect();
             if inner.len() < set.len() {
-                work.extend(self.cycles(&inner));
+                work.extend(search.cycles(&inner));
             }
         }
         stays
     }
 
-    /// Registers for a stay of these blocks.
+    /// Those of the allowed pieces, in ascending order, that may be on a cycle: each has a way back, from a piece that is not before any of its members to one
+    /// that is not behind, and each member is between the ends of such a way.
+    fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
+        let mut least = u32::MAX;
+        let mut found = Vec::new();
+        for b in (0..allowed.len()).rev().filter(|&b| allowed[b]) {
+            for &s in self.succs.of(b) {
+                if s as usize <= b && allowed[s as usize] {
+                    least = least.min(s);
+                }
+            }
+            if least as usize <= b {
+                found.push(b as u32);
+            }
+        }
+        found.reverse();
+        found
+    }
+
+    /// Registers for a stay of these pieces.
     fn register(&self, set: &[u32]) -> Option<Stay> {
-        let mut all = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
+        let mut all = Registers::NONE;
         for &b in set {
-            let r = self.registers[b as usize];
+            let r = self.pieces[b as usize].registers;
             all.dead.0 &= r.dead.0;
             all.used.0 |= r.used.0;
             all.addresses |= r.addresses;
@@ -396,79 +485,28 @@ impl<'a> Finder<'a> {
         sets.into_iter().find_map(|set| cheapest(RegSet(set))).map(|reg| Kept { reg, spilled: true })
     }
 
-    /// Strongly connected components of the graph of these blocks (in ascending order), without those that are no cycle.
-    fn cycles(&self, blocks: &[u32]) -> Vec<Vec<u32>> {
-        // Each cycle has a way back.
-        let leads_back = |&b: &u32| self.view.blocks[b as usize].succs.iter().any(|s| s.0 <= b);
-        if !blocks.iter().any(leads_back) {
-            return Vec::new();
-        }
-        let n = blocks.len();
-        let local = |b: BlockId| blocks.binary_search(&b.0).ok();
-        let (mut index, mut low, mut on) = (vec![0u32; n], vec![0u32; n], vec![false; n]);
-        let (mut stack, mut path, mut found, mut next) = (Vec::new(), Vec::new(), Vec::new(), 1);
-        for root in 0..n {
-            if index[root] != 0 {
-                continue;
-            }
-            path.push((root, 0usize));
-            while let Some(&mut (v, ref mut edge)) = path.last_mut() {
-                if *edge == 0 && index[v] == 0 {
-                    (index[v], low[v], on[v]) = (next, next, true);
-                    next += 1;
-                    stack.push(v);
-                }
-                let succs = &self.view.blocks[blocks[v] as usize].succs;
-                if let Some(&to) = succs.get(*edge) {
-                    *edge += 1;
-                    match local(to) {
-                        Some(w) if index[w] == 0 => path.push((w, 0)),
-                        Some(w) if on[w] => low[v] = low[v].min(index[w]),
-                        _ => {}
-                    }
-                    continue;
-                }
-                path.pop();
-                if let Some(&(parent, _)) = path.last() {
-                    low[parent] = low[parent].min(low[v]);
-                }
-                if low[v] == index[v] {
-                    let from = stack.iter().rposition(|&w| w == v).unwrap_or(0);
-                    let mut set: Vec<u32> = stack.drain(from..).map(|w| blocks[w]).collect();
-                    set.iter().for_each(|&b| on[blocks.binary_search(&b).unwrap_or(0)] = false);
-                    let own = self.view.blocks[blocks[v] as usize].succs.contains(&BlockId(blocks[v]));
-                    if set.len() > 1 || own {
-                        set.sort_unstable();
-                        found.push(set);
-                    }
-                }
-            }
-        }
-        found
-    }
-
     fn is_indirect(&self, piece: usize) -> bool {
-        self.ends[piece].flow == FlowControl::IndirectBranch
+        self.pieces[piece].end.flow == FlowControl::IndirectBranch
     }
 
     /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
     fn ends(&self, piece: usize, stays: &Stays) -> bool {
-        let code = |t: &BlockId| stays.needs_code(stays.of_block[piece], stays.of_block[t.0 as usize]);
-        let jumps_out = || self.view.blocks[piece].succs.iter().any(code);
-        self.ends[piece].calls || self.is_indirect(piece) && jumps_out()
+        let code = |&t: &u32| stays.needs_code(stays.of_piece[piece], stays.of_piece[t as usize]);
+        self.pieces[piece].end.calls || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the blocks' labels. Returns blocks that must be in no stay, because control enters or
+    /// Decides what stands before the pieces' labels. Returns pieces that must be in no stay, because control enters or
     /// leaves them where no code can be put.
     fn complete(&self, stays: &mut Stays) -> Vec<usize> {
         let mut wrong = Vec::new();
-        for u in 0..self.view.blocks.len() {
-            stays.ends[u] = stays.of_block[u].is_some() && self.ends(u, stays);
+        for u in 0..self.pieces.len() {
+            stays.ends[u] = stays.of_piece[u].is_some() && self.ends(u, stays);
         }
-        for t in 0..self.view.blocks.len() {
-            let to = stays.of_block[t];
-            let falling = (t > 0 && self.ends[t - 1].falls).then(|| stays.out(t - 1));
-            if self.external[t] && to.is_some() {
+        let out: Vec<Place> = stays.of_piece.iter().zip(&stays.ends).map(|(&place, ends)| place.filter(|_| !ends)).collect();
+        for (t, piece) in self.pieces.iter().enumerate() {
+            let to = stays.of_piece[t];
+            let falling = t.checked_sub(1).filter(|&before| self.pieces[before].end.falls).map(|before| out[before]);
+            if piece.external && to.is_some() {
                 if falling.is_some_and(|from| from.is_some()) {
                     wrong.push(t);
                 }
@@ -478,42 +516,42 @@ impl<'a> Finder<'a> {
             stays.before[t] = match falling {
                 Some(from) => Some(from).filter(|&from| stays.needs_code(from, to)),
                 None => {
-                    let preds = || self.view.blocks[t].preds.iter().map(|p| p.0 as usize);
+                    let preds = || self.preds.of(t).iter().map(|&p| p as usize);
                     // An indirect jump goes to the code before the label, or needs none.
-                    let jumped = preds().find(|&p| self.is_indirect(p)).map(|p| stays.out(p));
-                    jumped.into_iter().chain(preds().map(|p| stays.out(p))).find(|&from| stays.needs_code(from, to))
+                    let jumped = preds().find(|&p| self.is_indirect(p)).map(|p| out[p]);
+                    jumped.into_iter().chain(preds().map(|p| out[p])).find(|&from| stays.needs_code(from, to))
                 }
             };
         }
-        for (u, block) in self.view.blocks.iter().enumerate() {
-            let end = self.ends[u];
+        for (u, piece) in self.pieces.iter().enumerate() {
+            let end = piece.end;
             if end.led {
                 continue;
             }
             let next = end.falls.then_some(u + 1);
-            for t in block.succs.iter().map(|t| t.0 as usize) {
-                // (A branch to the very next block is no different from another.)
+            for t in self.succs.of(u).iter().map(|&t| t as usize) {
+                // (A branch to the very next piece is no different from another.)
                 let jumped = Some(t) != next || end.flow != FlowControl::Next && !end.calls;
-                if !jumped || !stays.needs_code(stays.out(u), stays.of_block[t]) {
+                if !jumped || !stays.needs_code(out[u], stays.of_piece[t]) {
                     continue;
                 }
                 // Unwinders and copied tables lead to the code for who comes from outside.
-                if stays.out(u).is_none() && stays.before[t] == Some(None) && (self.external[t] || self.is_indirect(u)) {
+                if out[u].is_none() && stays.before[t] == Some(None) && (self.pieces[t].external || self.is_indirect(u)) {
                     continue;
                 }
-                wrong.extend([u, t].into_iter().filter(|&b| stays.of_block[b].is_some()));
+                wrong.extend([u, t].into_iter().filter(|&b| stays.of_piece[b].is_some()));
             }
         }
         // A table's targets in other functions are idle; and it has one entry per piece, which is the code before the label if that is for control
         // from no stay.
         for table in self.view.tables {
-            let u = self.view.blocks.partition_point(|b| b.insns.end <= table.jump.0);
+            let u = self.starts.partition_point(|&start| start <= table.jump.0) - 1;
             for target in &table.targets {
-                match self.view.block_at(*target) {
-                    None if stays.needs_code(stays.out(u), None) => wrong.push(u),
-                    Some(t) if stays.of_block[t].is_some() => {
-                        let entry = if stays.before[t] == Some(None) { None } else { stays.of_block[t] };
-                        if stays.out(u) != entry {
+                match self.piece_at(*target) {
+                    None if stays.needs_code(out[u], None) => wrong.push(u),
+                    Some(t) if stays.of_piece[t].is_some() => {
+                        let entry = if stays.before[t] == Some(None) { None } else { stays.of_piece[t] };
+                        if out[u] != entry {
                             wrong.push(t);
                         }
                     }
@@ -524,6 +562,102 @@ impl<'a> Finder<'a> {
         wrong.sort_unstable();
         wrong.dedup();
         wrong
+    }
+}
+
+/// A piece in a search for strongly connected components.
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// The last set that it was in.
+    set: u32,
+    /// Its place in the order of the search, 0 before that.
+    index: u32,
+    /// The least place that is reached from it.
+    low: u32,
+    /// It is in no component yet.
+    is_open: bool,
+}
+
+/// A search for strongly connected components in sets of pieces.
+struct Search<'a> {
+    succs: &'a Edges,
+    nodes: Vec<Node>,
+    /// Number of the set at hand.
+    current: u32,
+}
+
+impl<'a> Search<'a> {
+    fn new(succs: &'a Edges, pieces: usize) -> Search<'a> {
+        Search { succs, nodes: vec![Node::default(); pieces], current: 0 }
+    }
+
+    /// Makes this the set at hand.
+    fn begin(&mut self, pieces: &[u32]) {
+        self.current += 1;
+        for &b in pieces {
+            self.nodes[b as usize] = Node { set: self.current, ..Node::default() };
+        }
+    }
+
+    fn contains(&self, piece: u32) -> bool {
+        self.nodes[piece as usize].set == self.current
+    }
+
+    /// Strongly connected components of the graph of these pieces (in ascending order), without those that are no cycle.
+    fn cycles(&mut self, pieces: &[u32]) -> Vec<Vec<u32>> {
+        self.begin(pieces);
+        let current = self.current;
+        let (mut stack, mut path, mut found, mut next) = (Vec::new(), Vec::new(), Vec::new(), 1);
+        for &root in pieces {
+            if self.nodes[root as usize].index != 0 {
+                continue;
+            }
+            // The piece at hand, and its next edge; and those from which it was reached.
+            let (mut v, mut edge) = (root, 0);
+            loop {
+                if edge == 0 {
+                    self.nodes[v as usize] = Node { set: current, index: next, low: next, is_open: true };
+                    next += 1;
+                    stack.push(v);
+                }
+                let mut low = self.nodes[v as usize].low;
+                let mut down = None;
+                for &to in &self.succs.of(v as usize)[edge..] {
+                    edge += 1;
+                    let w = self.nodes[to as usize];
+                    if w.set == current {
+                        if w.index == 0 {
+                            down = Some(to);
+                            break;
+                        }
+                        if w.is_open {
+                            low = low.min(w.index);
+                        }
+                    }
+                }
+                self.nodes[v as usize].low = low;
+                if let Some(to) = down {
+                    path.push((v, edge));
+                    (v, edge) = (to, 0);
+                    continue;
+                }
+                if low == self.nodes[v as usize].index {
+                    let from = stack.iter().rposition(|&w| w == v).unwrap_or(0);
+                    stack[from..].iter().for_each(|&b| self.nodes[b as usize].is_open = false);
+                    if stack.len() - from > 1 || self.succs.of(v as usize).contains(&v) {
+                        let mut set = stack[from..].to_vec();
+                        set.sort_unstable();
+                        found.push(set);
+                    }
+                    stack.truncate(from);
+                }
+                let Some((parent, next_edge)) = path.pop() else { break };
+                let node = &mut self.nodes[parent as usize];
+                node.low = node.low.min(low);
+                (v, edge) = (parent, next_edge);
+            }
+        }
+        found
     }
 }
 
@@ -553,9 +687,10 @@ mod tests {
         let effects = crate::liveness::Effects::of(&input, g, &crate::loops::Loops::find(g), &uses);
         crate::liveness::mark(g, &effects);
         let accesses: AccessList = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
-        let pieces = pieces(&g.insns, &g.blocks);
-        let stays = find(&View { insns: &g.insns, blocks: &pieces, tables, uses: &uses, accesses: &accesses, stores: false });
-        let of = (0..pieces.len()).map(|b| stays.at(stays.of(b))).collect();
+        let view = View { insns: &g.insns, blocks: &g.blocks, tables, uses: &uses, accesses: &accesses, stores: false };
+        let stays = find(&view);
+        let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());
+        let of = (0..pieces).map(|b| stays.at(stays.of(b))).collect();
         (stays, of)
     }
 
@@ -572,6 +707,33 @@ mod tests {
     /// jne back over the parts.
     fn back(parts: &[&[u8]]) -> Vec<u8> {
         vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
+    }
+
+    #[test]
+    fn neighbours_are_the_same_both_ways() {
+        let edges = Edges { starts: vec![0, 2, 2, 5], to: vec![1, 2, 0, 0, 2] };
+        let back = edges.reversed();
+        assert_eq!([0, 1, 2].map(|p| back.of(p)), [&[2, 2][..], &[0], &[0, 2]]);
+    }
+
+    #[test]
+    fn cycles_are_found_with_their_members_only() {
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
+        let edges = Edges { starts: vec![0, 1, 2, 4, 5, 6, 7], to: vec![1, 2, 3, 4, 1, 4, 0] };
+        let mut search = Search::new(&edges, 6);
+        let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
+        cycles.sort_unstable();
+        assert_eq!(cycles, [vec![1, 2, 3], vec![4]]);
+        assert_eq!(search.cycles(&[1, 2, 4]), [[4]]);
+        assert!(search.cycles(&[0, 1, 2]).is_empty());
+    }
+
+    #[test]
+    fn the_cheapest_register_has_the_shortest_code() {
+        let order = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
+        for set in 0..=u16::MAX {
+            assert_eq!(cheapest(RegSet(set)), order.into_iter().map(Gpr).find(|&r| RegSet(set).contains(r)));
+        }
     }
 
     #[test]

@@ -39,30 +39,98 @@ impl Mem {
     }
 }
 
-/// `[prefix] REX opcode modrm…`. `reg` is the register field (or opcode extension).
-fn encode(out: &mut Vec<u8>, prefix: Option<u8>, wide: bool, opcode: &[u8], reg: u8, mem: &Mem) {
+/// The first bytes of an instruction, eight at most, which are appended at once.
+#[derive(Default)]
+struct Head {
+    /// The first is the lowest.
+    bytes: u64,
+    len: usize,
+}
+
+impl Head {
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.bytes |= u64::from(byte) << (8 * self.len);
+        self.len += 1;
+    }
+
+    fn append(&self, out: &mut Vec<u8>) {
+        append(out, self.bytes.to_le_bytes(), self.len);
+    }
+}
+
+/// Appends the first `len` of these bytes.
+fn append<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(&bytes);
+    out.truncate(end);
+}
+
+/// `[prefixes] REX opcode modrm…`. `reg` is the register field (or opcode extension).
+fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
+    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2;
+    let mut head = Head::default();
+    match *mem {
+        // Nearly all are one of these two.
+        Mem { gs: false, fs: false, addr32: false, base: Some(base), index: None, disp: disp @ -128..=127 } if base.0 & 7 != 4 => {
+            let rex = rex | base.0 >> 3;
+            if rex != 0x40 {
+                head.push(rex);
+            }
+            head.push(opcode);
+            if disp == 0 && base.0 & 7 != 5 {
+                head.push((reg & 7) << 3 | base.0 & 7);
+            } else {
+                head.push(0x40 | (reg & 7) << 3 | base.0 & 7);
+                head.push(disp as u8);
+            }
+            head.append(out);
+        }
+        Mem { gs: true, fs: false, addr32: false, base: None, index: None, disp } => {
+            head.push(0x65);
+            if rex != 0x40 {
+                head.push(rex);
+            }
+            head.push(opcode);
+            head.push((reg & 7) << 3 | 4);
+            head.push(0x25);
+            head.append(out);
+            out.extend_from_slice(&disp.to_le_bytes());
+        }
+        _ => encode_any(out, rex, opcode, reg, mem),
+    }
+}
+
+/// The same for all operands. `rex` is without what they add to it.
+#[inline(never)]
+fn encode_any(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, mem: &Mem) {
+    let mut head = Head::default();
     if mem.gs {
-        out.push(0x65);
+        head.push(0x65);
     }
     if mem.fs {
-        out.push(0x64);
+        head.push(0x64);
     }
     if mem.addr32 {
-        out.push(0x67);
+        head.push(0x67);
     }
-    out.extend(prefix);
     let high = |r: Option<Gpr>| r.is_some_and(|r| r.0 >= 8);
     let index = mem.index.map(|(r, _)| r);
-    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2 | u8::from(high(index)) << 1 | u8::from(high(mem.base));
+    let rex = rex | u8::from(high(index)) << 1 | u8::from(high(mem.base));
     if rex != 0x40 {
-        out.push(rex);
+        head.push(rex);
     }
-    out.extend_from_slice(opcode);
-    modrm(out, reg, mem);
+    head.push(opcode);
+    operand(out, head, reg, mem);
 }
 
 /// ModRM, SIB and displacement for `mem`. Prefixes are the caller's.
 pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
+    operand(out, Head::default(), reg, mem);
+}
+
+/// The same behind `head`.
+fn operand(out: &mut Vec<u8>, mut head: Head, reg: u8, mem: &Mem) {
     let field = (reg & 7) << 3;
     let scale = match mem.index {
         Some((_, 8)) => 3,
@@ -71,9 +139,12 @@ pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
         _ => 0u8,
     } << 6;
     let index = mem.index.map_or(4, |(r, _)| r.0 & 7) << 3;
+    let disp = mem.disp.to_le_bytes();
     let Some(base) = mem.base else {
-        out.extend_from_slice(&[field | 4, scale | index | 5]);
-        out.extend_from_slice(&mem.disp.to_le_bytes());
+        head.push(field | 4);
+        head.push(scale | index | 5);
+        head.append(out);
+        out.extend_from_slice(&disp);
         return;
     };
     let low = base.0 & 7;
@@ -83,11 +154,13 @@ pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
         _ => (0x80, 4),
     };
     if mem.index.is_some() || low == 4 {
-        out.extend_from_slice(&[mode | field | 4, scale | index | low]);
+        head.push(mode | field | 4);
+        head.push(scale | index | low);
     } else {
-        out.push(mode | field | low);
+        head.push(mode | field | low);
     }
-    out.extend_from_slice(&mem.disp.to_le_bytes()[..len]);
+    head.append(out);
+    append(out, disp, len);
 }
 
 /// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute form, for code
@@ -104,29 +177,29 @@ pub fn gs_rip(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr) -> usize {
 
 /// `mov reg, [mem]` (opcode `8b`) or `mov [mem], reg` (`89`) of 4 or 8 bytes.
 pub fn mov(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr, mem: &Mem) {
-    encode(out, None, wide, &[opcode], reg.0, mem);
+    encode(out, wide, opcode, reg.0, mem);
 }
 
 /// `mov reg64, [mem]`
 pub fn load64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, true, &[0x8b], reg.0, mem);
+    encode(out, true, 0x8b, reg.0, mem);
 }
 
 /// `mov [mem], reg64`
 pub fn store64(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
-    encode(out, None, true, &[0x89], reg.0, mem);
+    encode(out, true, 0x89, reg.0, mem);
 }
 
 /// `mov dword [mem], value`; returns the offset of the immediate in `out`.
 pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
-    encode(out, None, false, &[0xc7], 0, mem);
+    encode(out, false, 0xc7, 0, mem);
     out.extend_from_slice(&value.to_le_bytes());
     out.len() - 4
 }
 
 /// `lea reg32, [mem]`
 pub fn lea32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, false, &[0x8d], reg.0, mem);
+    encode(out, false, 0x8d, reg.0, mem);
 }
 
 /// `mov to, from` of 32 bits.
@@ -140,7 +213,7 @@ pub fn move32(out: &mut Vec<u8>, to: Gpr, from: Gpr) {
 
 /// `lea reg64, [mem]`; with `addr32` the upper half becomes zero.
 pub fn lea64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, None, true, &[0x8d], reg.0, mem);
+    encode(out, true, 0x8d, reg.0, mem);
 }
 
 /// `lea reg64, [rip + 0]`; returns the offset of the displacement in `out`.
@@ -229,13 +302,13 @@ pub fn push(out: &mut Vec<u8>, reg: Gpr) {
 
 /// `jmp [gs:offset]`; returns 0.
 pub fn jump_gs(out: &mut Vec<u8>, offset: u32) -> usize {
-    encode(out, None, false, &[0xff], 4, &Mem::gs(offset));
+    encode(out, false, 0xff, 4, &Mem::gs(offset));
     0
 }
 
 /// `call [gs:offset]`
 pub fn call_gs(out: &mut Vec<u8>, offset: u32) {
-    encode(out, None, false, &[0xff], 2, &Mem::gs(offset));
+    encode(out, false, 0xff, 2, &Mem::gs(offset));
 }
 
 /// A multi-byte no-operation of 1 to 9 bytes.
@@ -340,6 +413,21 @@ mod tests {
             assert_eq!(got, format!("mov %rbx,(%{})", NAMES[base as usize]));
             let got = asm(|o| ptwrite(o, Gpr(base)));
             assert_eq!(got, format!("ptwrite %{}", NAMES[base as usize]));
+        }
+    }
+
+    #[test]
+    fn frequent_operands_are_encoded_as_all_others() {
+        for reg in 0..16u8 {
+            for wide in [false, true] {
+                let bases = (0..16u8).flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| Mem::base(Gpr(base), disp)));
+                for mem in bases.chain([Mem::gs(0), Mem::gs(0x48)]) {
+                    let (mut fast, mut any) = (Vec::new(), Vec::new());
+                    encode(&mut fast, wide, 0x89, reg, &mem);
+                    encode_any(&mut any, 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2, 0x89, reg, &mem);
+                    assert_eq!(fast, any, "{mem:?}");
+                }
+            }
         }
     }
 

@@ -2,11 +2,12 @@
 
 use super::asm::{self, Mem};
 use super::probe::Hold;
-use super::relax::{Flex, Label};
+use super::relax::{Flex, Label, Pos};
 use super::sink::Sink;
 use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
 use crate::regs::registers;
-use crate::ir::{Function, Gpr, Insn, InsnId};
+use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
+use crate::disasm::Places;
 use crate::operands::own_destination;
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
@@ -19,6 +20,8 @@ pub(super) const MOV_LOAD: u8 = 0x8b;
 pub(super) const MOV_STORE: u8 = 0x89;
 /// Opcode of `jrcxz`; those of the branches that count stand before it.
 const JRCXZ: u8 = 0xe3;
+/// No instruction has this number.
+pub(super) const NO_INSN: InsnId = InsnId(u32::MAX);
 /// Spill place of a hold's cursor register.
 pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
@@ -39,7 +42,8 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
-        sink: Sink::new(function.insns.len() + pieces.len()),
+        sink: Sink::new(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() }),
+        piece_at: if function.stays.is_empty() { Places::default() } else { Places::of(pieces.iter().map(|&p| p.into())) },
         pieces,
         stays: &function.stays,
         piece: 0,
@@ -49,15 +53,15 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         starts,
         region: 0,
         record: 0,
-        next_record: None,
+        next_record: (NO_INSN, false),
         records_before: 0,
         slots: 0,
         holds: Vec::new(),
         moved: false,
         record_at: Vec::with_capacity(records),
-        stored_at: super::relax::Pos::default(),
+        stored_at: Pos::default(),
         ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
-        copy_at: Vec::with_capacity(function.insns.len()),
+        copy_at: Vec::with_capacity(records),
     };
     emitter.run()?;
     emitter.finish()
@@ -70,10 +74,12 @@ pub(super) struct Emitter<'a> {
     pub(super) fixed: bool,
     pub(super) translated: bool,
     pub(super) sink: Sink,
-    /// First instructions of the pieces, see [`crate::stay::pieces`].
+    /// First instructions of the pieces, see [`Stays`].
     pub(super) pieces: std::borrow::Cow<'a, [u32]>,
+    /// Those by their numbers, if there are stays.
+    pub(super) piece_at: Places,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
-    /// the label of the code before it that leads into or out of a stay.
+    /// the label of the code before it that leads into or out of a stay, if there are any.
     pub(super) stays: &'a Stays,
     /// Number of the piece at hand.
     pub(super) piece: usize,
@@ -84,12 +90,12 @@ pub(super) struct Emitter<'a> {
     /// Per block so far: the register that holds the cursor where control leaves it.
     pub(super) left: Vec<Option<Gpr>>,
     /// Per piece: where what belongs to it begins.
-    pub(super) starts: Vec<super::relax::Pos>,
+    pub(super) starts: Vec<Pos>,
     /// Next region, and next record inside it.
     pub(super) region: usize,
     pub(super) record: usize,
-    /// Where that stands, and whether behind its instruction, once it is known.
-    pub(super) next_record: Option<(InsnId, bool)>,
+    /// Where that stands, and whether behind its instruction.
+    pub(super) next_record: (InsnId, bool),
     /// Records of earlier regions.
     pub(super) records_before: u32,
     /// Slots of the current region written so far.
@@ -98,64 +104,68 @@ pub(super) struct Emitter<'a> {
     /// The load at hand reads through the register that holds its address.
     pub(super) moved: bool,
     /// Per record: where its id is stored, or its first `ptwrite`.
-    pub(super) record_at: Vec<super::relax::Pos>,
+    pub(super) record_at: Vec<Pos>,
     /// The last store of a payload, or what stands behind it and still belongs to it.
-    pub(super) stored_at: super::relax::Pos,
+    pub(super) stored_at: Pos,
     /// Place, local record number, part.
-    pub(super) ptwrite_at: Vec<(super::relax::Pos, u32, u32)>,
-    /// Per instruction: where its copy starts, behind the probes.
-    pub(super) copy_at: Vec<super::relax::Pos>,
+    pub(super) ptwrite_at: Vec<(Pos, u32, u32)>,
+    /// Where the copies of instructions start that do not start at their labels, but behind probes. In order.
+    pub(super) copy_at: Vec<(InsnId, Pos)>,
 }
 
 impl<'a> Emitter<'a> {
     fn run(&mut self) -> Result<(), EmitError> {
         let function = self.function;
-        let mut heads = loop_heads(function);
+        let special = special(function);
+        let mut special = special.iter().copied();
+        let mut next_special = special.next().unwrap_or(NO_INSN);
+        self.find_record();
         let mut expected = function.range.start;
-        for (i, insn) in function.insns.iter().enumerate() {
+        let mut next_piece = 0;
+        let mut i = 0;
+        while let Some(insn) = function.insns.get(i) {
             let id = InsnId(i as u32);
-            if insn.ip < expected {
-                return Err(EmitError::Encoding);
+            if insn.ip != expected {
+                self.pass_gap(i, expected)?;
             }
-            if insn.ip > expected {
-                if i > 0 {
-                    self.leave_to(i - 1);
-                }
-                self.sink.skip(insn.ip - expected);
+            if i == next_piece {
+                let piece = if i == 0 { 0 } else { self.piece + 1 };
+                next_piece = self.pieces.get(piece + 1).map_or(function.insns.len(), |&p| p as usize);
+                self.begin_piece(piece, id);
             }
-            expected = insn.end();
-            if i > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
-                self.end_block();
+            while next_special < id {
+                next_special = special.next().unwrap_or(NO_INSN);
             }
-            while self.pieces.get(self.piece + 1).is_some_and(|b| *b <= id.0) {
-                self.piece += 1;
-            }
-            if self.pieces[self.piece] == id.0 {
-                self.enter_piece();
-            }
-            let after_nop = || i > 0 && is_nop(&function.insns[i - 1].inst);
-            if heads.next_if_eq(&id).is_some() && after_nop() && insn.ip.is_multiple_of(16) {
-                self.sink.flex(0, Flex::Align(15));
-            }
-            self.sink.bind(Label(id.0));
+            let label = self.sink.buffer.pos();
             self.moved = false;
             self.records(id, false)?;
+            let copied = if self.moved || !is_plain(insn) { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
+            if copied > 0 {
+                i += copied;
+                expected = function.insns[i - 1].end();
+                self.records(InsnId(i as u32 - 1), true)?;
+                continue;
+            }
+            expected = insn.end();
+            self.sink.buffer.bind_at(Label(id.0), label);
             self.leave_stay(insn);
-            if self.ends_keeping(insn) {
+            if self.kept.is_some() && self.ends_keeping(insn) {
                 self.forget();
             }
-            self.copy_at.push(self.sink.buffer.pos());
-            self.instruction(id)?;
-            if insn.is_overlapped() {
+            self.begin_copy(id, label);
+            self.instruction(id, next_special == id)?;
+            let is_overlapped = insn.is_overlapped();
+            if is_overlapped {
                 self.sink.state(|s| s.flags |= STATE_PASSED);
             }
             if self.kept.is_some_and(|r| function.uses[i].clobber.contains(r)) {
                 self.forget();
             }
             self.records(id, true)?;
-            if insn.is_overlapped() {
+            if is_overlapped {
                 self.pass(insn)?;
             }
+            i += 1;
         }
         if let Some(last) = function.insns.len().checked_sub(1) {
             self.leave_to(last);
@@ -168,6 +178,81 @@ impl<'a> Emitter<'a> {
             return Err(EmitError::Record);
         }
         Ok(())
+    }
+
+    /// Before an instruction that does not stand where the one before it ends: what leads to the bytes between them, which have no clone.
+    fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
+        let bytes = self.function.insns[index].ip.checked_sub(end).ok_or(EmitError::Encoding)?;
+        if index > 0 {
+            self.leave_to(index - 1);
+        }
+        self.sink.skip(bytes);
+        Ok(())
+    }
+
+    /// Begins a piece, whose first instruction this is.
+    fn begin_piece(&mut self, piece: usize, id: InsnId) {
+        let function = self.function;
+        if id.0 > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
+            self.end_block();
+        }
+        self.piece = piece;
+        let Some(block) = self.enter_piece() else { return };
+        // A loop that was aligned: a later block, or the block itself, jumps back to it.
+        let is_head = || function.blocks[block].preds.iter().any(|p| p.0 as usize >= block);
+        let after_nop = || (id.0 as usize).checked_sub(1).is_some_and(|before| is_nop(&function.insns[before].inst));
+        if function.insn(id).ip.is_multiple_of(16) && after_nop() && is_head() {
+            self.sink.flex(0, Flex::Align(15));
+        }
+    }
+
+    /// The copy of an instruction begins here. Its label is at `label`.
+    fn begin_copy(&mut self, id: InsnId, label: Pos) {
+        let here = self.sink.buffer.pos();
+        if here != label {
+            self.copy_at.push((id, here));
+        }
+    }
+
+    /// Copies the instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
+    /// done than that, but not from `end` on. Returns how many.
+    fn copy_run(&mut self, first: usize, end: usize, label: Pos, next_special: InsnId) -> Result<usize, EmitError> {
+        let function = self.function;
+        // A record or special instruction that is not ahead stops nothing.
+        let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
+        let (record, after) = self.next_record;
+        let end = first + (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into())));
+        let Some(start) = function.insns[first..end].first().map(|insn| insn.ip) else { return Ok(0) };
+        let offset = start.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
+        let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
+        let (mut len, mut count, mut clobbered) = (0, 0, false);
+        for (insn, uses) in function.insns[first..end].iter().zip(&function.uses[first..end]) {
+            if insn.ip != start + len as u64 || !is_plain(insn) {
+                break;
+            }
+            if insn.inst.is_ip_rel_memory_operand() {
+                let raw = self.bytes.get(offset + len..offset + len + insn.inst.len()).ok_or(EmitError::NoBytes)?;
+                let (field, target) = ip_relative(insn, raw)?;
+                self.sink.fixup(len + field, len + raw.len(), FixupKind::Original(target));
+            }
+            len += usize::from(insn.len);
+            count += 1;
+            clobbered = uses.clobber.0 & kept.0 != 0;
+            if clobbered {
+                break;
+            }
+        }
+        if count > 0 {
+            let id = InsnId(first as u32);
+            self.begin_copy(id, label);
+            let bytes = self.bytes.get(offset..offset + len).ok_or(EmitError::NoBytes)?;
+            self.sink.copy(first, &function.insns[first..first + count], bytes);
+            self.sink.buffer.bind_at(Label(id.0), label);
+        }
+        if clobbered {
+            self.forget();
+        }
+        Ok(count)
     }
 
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
@@ -208,17 +293,18 @@ impl<'a> Emitter<'a> {
         self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.flow, FlowControl::Call | FlowControl::IndirectCall))
     }
 
-    fn instruction(&mut self, id: InsnId) -> Result<(), EmitError> {
+    /// `is_special`: it is one of [`special`].
+    fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
         if is_nop(inst) && !self.is_returned_to(id) {
             self.sink.skip(insn.len.into());
             return Ok(());
         }
-        if let Some(table) = self.function.tables.iter().position(|t| t.load == id) {
-            return self.table_load(insn, table as u32);
-        }
-        if self.function.hooks.contains(&id) {
+        if is_special {
+            if let Some(table) = self.function.tables.iter().position(|t| t.load == id) {
+                return self.table_load(insn, table as u32);
+            }
             self.hooked_call(insn);
             return Ok(());
         }
@@ -228,7 +314,7 @@ impl<'a> Emitter<'a> {
         if self.translated && self.transfer(insn)? {
             return Ok(());
         }
-        match inst.flow_control() {
+        match insn.flow {
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::XbeginXabortXend
                 if is_direct(inst) =>
             {
@@ -240,23 +326,10 @@ impl<'a> Emitter<'a> {
 
     fn copy(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        if !insn.inst.is_ip_rel_memory_operand() {
-            self.sink.insn(insn.len, None, |out| {
-                out.extend_from_slice(raw);
-                0
-            });
-            return Ok(());
-        }
-        let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
-        let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
-        let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
-        let target = insn.inst.ip_rel_memory_address();
-        let read = insn.next().wrapping_add_signed(disp.into());
-        if raw[field - 1] & 0xc7 != 5 || read != target {
-            return Err(EmitError::Encoding);
-        }
-        self.sink.insn(insn.len, Some(FixupKind::Original(target)), |out| {
-            let at = out.len() + field;
+        let relative = if insn.inst.is_ip_rel_memory_operand() { Some(ip_relative(insn, raw)?) } else { None };
+        let kind = relative.map(|(_, target)| FixupKind::Original(target));
+        self.sink.insn(insn.len, kind, |out| {
+            let at = out.len() + relative.map_or(0, |(field, _)| field);
             out.extend_from_slice(raw);
             at
         });
@@ -266,10 +339,15 @@ impl<'a> Emitter<'a> {
     /// A direct branch. Prefixes that mean nothing on one (bnd, hints) are dropped.
     fn branch(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65)).count();
-        let rex = usize::from(raw.get(prefixes).is_some_and(|b| b & 0xf0 == 0x40));
-        let opcode = raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?;
-        let addr32 = raw[..prefixes].contains(&0x67);
+        let (opcode, addr32) = match raw {
+            // Nearly all have no prefixes.
+            [0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x0f, ..] => (raw, false),
+            _ => {
+                let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65)).count();
+                let rex = usize::from(raw.get(prefixes).is_some_and(|b| b & 0xf0 == 0x40));
+                (raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?, raw[..prefixes].contains(&0x67))
+            }
+        };
         let target = insn.inst.near_branch_target();
         let (inside, transit) = match self.function.insn_at(target) {
             Some(id) => {
@@ -390,20 +468,6 @@ impl<'a> Emitter<'a> {
         }
         let function = self.function;
         let finished = self.sink.finish();
-        let resolved = &finished.resolved;
-        let mut marks: Vec<(u32, u32)> =
-            function.insns.iter().zip(0..).map(|(insn, n)| ((insn.ip - function.range.start) as u32, resolved.label(Label(n)))).collect();
-        let mut begins = Vec::new();
-        for (b, &first) in self.pieces.iter().enumerate() {
-            let first = first as usize;
-            let begin = resolved.offset(self.starts[b]);
-            // Who comes from outside is in no stay.
-            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
-                marks[first].1 = begin;
-            } else if begin != marks[first].1 {
-                begins.push((first as u32, begin));
-            }
-        }
         let tables = function.tables.iter().map(|t| {
             let lost = |&a: &u64| function.range.contains(&a) && function.insn_at(a).is_none();
             if t.targets.iter().any(lost) {
@@ -412,34 +476,67 @@ impl<'a> Emitter<'a> {
             Ok(Table { original: t.table, form: t.form, targets: t.targets.clone() })
         });
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
-        let rows = rows::rows(
-            function,
-            &self.record_at,
-            &self.copy_at,
-            resolved,
-            self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect(),
-        )?;
+        let mut resolved = finished.resolved;
+        let ptwrites = self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect();
+        let rows = rows::rows(function, &self.record_at, &self.copy_at, &resolved, ptwrites)?;
+        let mut begins = Vec::new();
+        for (b, &first) in self.pieces.iter().enumerate() {
+            let begin = self.starts[b];
+            if begin == resolved.place(Label(first)) {
+                continue;
+            }
+            // Who comes from outside is in no stay.
+            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+                resolved.rebind(Label(first), begin);
+            } else if resolved.offset(begin) != resolved.label(Label(first)) {
+                begins.push((first, resolved.offset(begin)));
+            }
+        }
+        let originals = function.insns.iter().map(|insn| (insn.ip - function.range.start) as u32);
+        let marks = Marks::new(originals.zip(resolved.first_labels(function.insns.len())), begins);
         let patches = patches(function, &marks);
         Ok(Emitted {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
-            marks: Marks::new(&marks, begins),
+            marks,
             patches,
             calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
             stream: finished.stream,
             states: finished.states,
             rows,
             align: if finished.is_aligned { 16 } else { 1 },
-            code: finished.resolved.code,
+            code: resolved.code,
         })
     }
 }
 
-/// Instructions that start a block which a later block jumps back to, in order.
-fn loop_heads(function: &Function) -> std::iter::Peekable<impl Iterator<Item = InsnId>> {
-    let heads = function.blocks.iter().enumerate().filter(|(i, b)| b.preds.iter().any(|p| p.0 as usize >= *i));
-    heads.map(|(_, b)| InsnId(b.insns.start)).peekable()
+/// Instructions that become others whatever is recorded, in order.
+fn special(function: &Function) -> Vec<InsnId> {
+    let mut all: Vec<InsnId> = function.tables.iter().map(|t| t.load).chain(function.hooks.iter().copied()).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The displacement of an instruction that has one to its own address: the offset of its field, and where it leads.
+fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, u64), EmitError> {
+    let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
+    let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
+    let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
+    let target = insn.inst.ip_rel_memory_address();
+    let read = insn.next().wrapping_add_signed(disp.into());
+    if raw[field - 1] & 0xc7 != 5 || read != target {
+        return Err(EmitError::Encoding);
+    }
+    Ok((field, target))
+}
+
+/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the displacement to its own address, if it is not one of
+/// [`special`].
+fn is_plain(insn: &Insn) -> bool {
+    insn.flow == FlowControl::Next
+        && !insn.is_overlapped()
+        && !matches!(insn.inst.mnemonic(), Mnemonic::Nop | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
 }
 
 /// Whether the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
@@ -454,7 +551,7 @@ fn is_direct(inst: &Instruction) -> bool {
 /// Where the original may get jumps into the clone: the function's start, blocks that are entered from
 /// outside, and targets of indirect jumps that were not understood. A jump replaces five bytes of one
 /// block, so that no branch can reach its middle; an `endbr64` in front stays.
-fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
+fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
     wanted.extend(function.blocks.iter().filter(|b| b.external_entry).map(|b| function.insns[b.insns.start as usize].ip));
@@ -477,7 +574,7 @@ fn patches(function: &Function, marks: &[(u32, u32)]) -> Vec<(u64, u32)> {
             // What leads into a stay stands before the `endbr64`, which does nothing.
             let piece = function.stays.starts().binary_search(&insns.start).unwrap_or(block.0 as usize);
             let into = if function.stays.of(piece).is_some() { insns.start as usize } else { first };
-            patches.push((at, marks[into].1));
+            patches.push((at, marks.of(into)));
         }
     }
     patches

@@ -1,6 +1,7 @@
 //! What is kept of each emitted function until the layout is known, in few bytes: a large program has millions of instructions, and memory that
 //! nobody has used yet is dear.
 
+use super::relax::Resolved;
 use super::{Fixup, FixupKind};
 
 /// Where the original's instructions are in the clone.
@@ -21,16 +22,23 @@ enum Offsets {
 
 impl Marks {
     /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control from outside of the
-    /// function enters. `begins`: `(number of the instruction, offset in the clone)` where code that leads into an instruction's block, and so
-    /// belongs to the instruction, begins earlier; ascending.
-    pub fn new(marks: &[(u32, u32)], mut begins: Vec<(u32, u32)>) -> Marks {
-        begins.shrink_to_fit();
-        let most = marks.iter().fold(0, |most, m| most | m.0 | m.1);
-        let offsets = match u16::try_from(most) {
-            Ok(_) => Offsets::Short(marks.iter().map(|m| [m.0 as u16, m.1 as u16]).collect()),
-            Err(_) => Offsets::Long(marks.iter().map(|m| [m.0, m.1]).collect()),
+    /// function enters. Both ascend. `begins`: `(number of the instruction, offset in the clone)` where code that leads into an instruction's block, and
+    /// so belongs to the instruction, begins earlier; ascending.
+    pub fn new(marks: impl DoubleEndedIterator<Item = (u32, u32)> + ExactSizeIterator + Clone, begins: Vec<(u32, u32)>) -> Marks {
+        let last = marks.clone().next_back().map_or(0, |m| m.0.max(m.1));
+        let offsets = match u16::try_from(last) {
+            Ok(_) => Offsets::Short(marks.map(|m| [m.0 as u16, m.1 as u16]).collect()),
+            Err(_) => Offsets::Long(marks.map(|m| [m.0, m.1]).collect()),
         };
         Marks { offsets, begins }
+    }
+
+    /// Offset in the clone at which control enters the instruction with this number.
+    pub fn of(&self, insn: usize) -> u32 {
+        match &self.offsets {
+            Offsets::Short(marks) => marks[insn][1].into(),
+            Offsets::Long(marks) => marks[insn][1],
+        }
     }
 
     /// Offset in the clone at which control enters the instruction at this offset in the original.
@@ -107,33 +115,40 @@ impl Packed {
     }
 }
 
-impl FromIterator<Fixup> for Fixups {
-    fn from_iter<T: IntoIterator<Item = Fixup>>(all: T) -> Fixups {
-        let mut fixups = Fixups::default();
-        for f in all {
-            // Instructions have 15 bytes at most.
-            let behind = f.end.wrapping_sub(f.at + 4) as u8;
-            let (value, form) = match f.kind {
-                FixupKind::RecordId(number) if (0..=1).contains(&(number as usize).wrapping_sub(fixups.ids.len())) && behind == 0 => {
-                    fixups.ids.resize(number as usize, SHARED);
-                    fixups.ids.push(f.at);
-                    continue;
-                }
-                FixupKind::RecordId(number) => (number.into(), Form::RecordId),
-                FixupKind::Original(target) => (target, Form::Original),
-                FixupKind::Code(target) => (target, Form::Code),
-                FixupKind::Call(target) => (target, Form::Call),
-                FixupKind::Table { table, disp } => (u64::from(table) | u64::from(disp as u32) << 32, Form::Table),
-            };
-            fixups.packed.push(Packed { value, at: f.at, behind, form });
-        }
-        fixups.packed.shrink_to_fit();
-        fixups.ids.shrink_to_fit();
-        fixups
-    }
-}
-
 impl Fixups {
+    /// None, with room for so many.
+    pub fn with_capacity(count: usize) -> Fixups {
+        Fixups { packed: Vec::with_capacity(count), ids: Vec::with_capacity(count) }
+    }
+
+    /// Adds one behind all others.
+    pub fn push(&mut self, f: Fixup) {
+        // Instructions have 15 bytes at most.
+        let behind = f.end.wrapping_sub(f.at + 4) as u8;
+        let (value, form) = match f.kind {
+            FixupKind::RecordId(number) if (0..=1).contains(&(number as usize).wrapping_sub(self.ids.len())) && behind == 0 => {
+                self.ids.resize(number as usize, SHARED);
+                self.ids.push(f.at);
+                return;
+            }
+            FixupKind::RecordId(number) => (number.into(), Form::RecordId),
+            FixupKind::Original(target) => (target, Form::Original),
+            FixupKind::Code(target) => (target, Form::Code),
+            FixupKind::Call(target) => (target, Form::Call),
+            FixupKind::Table { table, disp } => (u64::from(table) | u64::from(disp as u32) << 32, Form::Table),
+        };
+        self.packed.push(Packed { value, at: f.at, behind, form });
+    }
+
+    /// The same at their final offsets.
+    pub fn settled(&self, resolved: &Resolved) -> Fixups {
+        let (mut settle, mut settle_id) = (resolved.settler(), resolved.settler());
+        Fixups {
+            packed: self.packed.iter().map(|p| Packed { at: settle(p.at), ..*p }).collect(),
+            ids: self.ids.iter().map(|&at| if at == SHARED { SHARED } else { settle_id(at) }).collect(),
+        }
+    }
+
     /// All but record ids in the order of their places, then those.
     pub fn iter(&self) -> impl Iterator<Item = Fixup> {
         let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
@@ -149,8 +164,9 @@ mod tests {
     fn marks_are_the_same_short_and_long() {
         for far in [0, 0x1_0000] {
             let all = [(0, 0), (3, 9), (5, 11), (0x200 + far, 0x300 + far)];
-            let marks = Marks::new(&all, vec![(1, 7)]);
+            let marks = Marks::new(all.iter().copied(), vec![(1, 7)]);
             assert_eq!(all.map(|m| marks.entry(m.0)), all.map(|m| Some(m.1)));
+            assert_eq!([0, 1, 2, 3].map(|n| marks.of(n)), all.map(|m| m.1));
             assert_eq!((marks.entry(1), marks.entry(0x201 + far)), (None, None));
             let from = |at| marks.begin_from(at);
             assert_eq!([from(0), from(1), from(3), from(4), from(6)], [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]);
@@ -173,7 +189,8 @@ mod tests {
         let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1)), fixup(55, 0, FixupKind::RecordId(3))];
         let mut all = [&others[..], &ids[..]].concat();
         all.sort_by_key(|f| f.at);
-        let fixups: Fixups = all.into_iter().collect();
+        let mut fixups = Fixups::default();
+        all.into_iter().for_each(|f| fixups.push(f));
         assert_eq!(fixups.iter().collect::<Vec<_>>(), [&others[..], &ids[..]].concat());
         assert_eq!((size_of::<Packed>(), fixups.ids.len()), (16, 4));
     }

@@ -174,7 +174,12 @@ impl Planner<'_> {
         const FAR: usize = 32;
         let from = self.boundary(last);
         let mut left = set;
-        for (insn, uses) in self.function.insns.iter().zip(&self.function.uses).skip(from).take(FAR) {
+        let uses = &self.function.uses[from.min(self.function.uses.len())..];
+        for (insn, uses) in self.function.insns[from..].iter().zip(uses).take(FAR) {
+            // One register is chosen however long it lasts.
+            if left.0 & left.0.wrapping_sub(1) == 0 {
+                break;
+            }
             let next = left.0 & !uses.clobber.0;
             if next == 0 || matches!(insn.flow, FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Call | FlowControl::IndirectCall) {
                 break;
@@ -207,18 +212,16 @@ impl Planner<'_> {
     }
 }
 
-
 /// Chooses the cursor registers for a region's records. `kept` holds the cursor before them.
-pub fn plan(function: &Function, region: &RegionPlan, kept: Option<Gpr>) -> Result<Vec<Hold>, EmitError> {
+pub fn plan(function: &Function, region: &RegionPlan, kept: Option<Gpr>, holds: &mut Vec<Hold>) -> Result<(), EmitError> {
     let planner = Planner { function, records: &region.records, kept };
-    let mut holds = Vec::new();
     let mut first = 0;
     while first < region.records.len() {
         let hold = planner.hold(first)?;
         first = hold.last + 1;
         holds.push(hold);
     }
-    Ok(holds)
+    Ok(())
 }
 
 /// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and

@@ -2,7 +2,7 @@
 
 use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
-use super::code::{Emitter, MOV_LOAD, MOV_STORE, PLACE_ADDRESS, PLACE_CURSOR};
+use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
 use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
 use crate::operands::own_destination;
@@ -16,32 +16,33 @@ impl Emitter<'_> {
     #[inline]
     pub(super) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
-        if self.next_record.is_some_and(|next| next != (id, after)) { Ok(()) } else { self.records_at(id, after) }
+        if self.next_record == (id, after) { self.records_at(id, after) } else { Ok(()) }
     }
 
+    #[inline(never)]
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
-        loop {
-            let Some(region) = function.regions.get(self.region) else {
-                // No instruction has this number.
-                self.next_record = Some((InsnId(u32::MAX), false));
-                return Ok(());
-            };
-            let Some(record) = region.records.get(self.record) else {
-                self.next_region(region);
-                continue;
-            };
-            if record.at != id || record.after != after {
-                self.next_record = Some((record.at, record.after));
-                return Ok(());
-            }
-            self.next_record = None;
+        while self.next_record == (id, after) {
+            let region = &function.regions[self.region];
+            let record = &region.records[self.record];
             if self.pt { self.pt_record(record)? } else { self.soft_record(region, record)? }
             self.record += 1;
-            if self.record == region.records.len() {
-                self.next_region(region);
-            }
+            self.find_record();
         }
+        Ok(())
+    }
+
+    /// Finds where the next record stands.
+    pub(super) fn find_record(&mut self) {
+        let function = self.function;
+        while let Some(region) = function.regions.get(self.region) {
+            if let Some(record) = region.records.get(self.record) {
+                self.next_record = (record.at, record.after);
+                return;
+            }
+            self.next_region(region);
+        }
+        self.next_record = (NO_INSN, false);
     }
 
     fn next_region(&mut self, region: &RegionPlan) {
@@ -154,10 +155,10 @@ impl Emitter<'_> {
             if region.slots() > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
-            self.holds = match self.stays.at(self.here()) {
-                Some(stay) => vec![Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }],
-                None => probe::plan(self.function, region, self.kept)?,
-            };
+            match self.stays.at(self.here()) {
+                Some(stay) => self.holds.push(Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }),
+                None => probe::plan(self.function, region, self.kept, &mut self.holds)?,
+            }
         }
         let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
         let cursor = hold.reg;

@@ -8,6 +8,7 @@
 //! `op +2; jmp next; jmp target`, none of which touches flags.
 
 use super::asm;
+use crate::ir::Insn;
 
 /// A place in the unresolved code: so many fixed bytes and so many flexible pieces lie before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +43,17 @@ pub enum Flex {
     Align(u8),
 }
 
+impl Flex {
+    /// Where it leads, if it is a branch.
+    #[inline]
+    fn label(self) -> Option<Label> {
+        match self {
+            Flex::Jmp(label) | Flex::Jcc(_, label) | Flex::Short { label, .. } => Some(label),
+            Flex::Align(_) => None,
+        }
+    }
+}
+
 /// Lengths of the instructions that a flexible piece became, in order (zeros: none).
 pub type Pieces = [u8; 3];
 
@@ -52,6 +64,10 @@ pub struct Buffer {
     pub bytes: Vec<u8>,
     flex: Vec<(u32, Flex)>,
     labels: Vec<Pos>,
+    /// There is alignment in it.
+    is_aligned: bool,
+    /// There are branches in it that exist only in the short form.
+    has_short: bool,
 }
 
 /// Resolved code.
@@ -61,6 +77,7 @@ pub struct Resolved {
     pub code: Vec<u8>,
     /// What each flexible piece became.
     pub pieces: Vec<Pieces>,
+    flex: Vec<(u32, Flex)>,
     /// Bytes that the first n flexible pieces take.
     sizes: Vec<u32>,
     labels: Vec<Pos>,
@@ -72,12 +89,45 @@ impl Resolved {
         self.offset(self.labels[label.0 as usize])
     }
 
+    /// Where a label is.
+    pub fn place(&self, label: Label) -> Pos {
+        self.labels[label.0 as usize]
+    }
+
     /// Final offset of a place.
+    #[inline]
     pub fn offset(&self, pos: Pos) -> u32 {
         pos.byte + self.sizes[pos.flex as usize]
     }
+
+    /// Final offsets of the first so many labels, which ascend.
+    pub fn first_labels(&self, count: usize) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
+        self.labels[..count].iter().map(|&pos| self.offset(pos))
+    }
+
+    /// Moves a label to a place.
+    pub fn rebind(&mut self, label: Label, pos: Pos) {
+        self.labels[label.0 as usize] = pos;
+    }
+
+    /// Tells final offsets of fixed bytes that are not the first of their instructions, asked for in ascending order.
+    pub fn settler(&self) -> impl FnMut(u32) -> u32 {
+        let mut before = 0;
+        move |byte| {
+            while self.flex.get(before).is_some_and(|f| f.0 < byte) {
+                before += 1;
+            }
+            byte + self.sizes[before]
+        }
+    }
 }
 
+/// The longest form of a conditional jump.
+const MOST_JUMP: u64 = 6;
+/// The longest of any flexible piece: alignment, but for far `loop`s, which take less.
+const MOST: u64 = 15;
+
+#[inline]
 fn size(flex: Flex, long: bool, start: u32) -> u32 {
     match (flex, long) {
         (Flex::Jmp(_) | Flex::Jcc(..), false) => 2,
@@ -110,80 +160,118 @@ impl Buffer {
 
     /// Puts the label here.
     pub fn bind(&mut self, label: Label) {
-        self.labels[label.0 as usize] = self.pos();
+        self.bind_at(label, self.pos());
     }
 
-    /// Appends a flexible piece; returns its number.
-    pub fn push(&mut self, flex: Flex) -> usize {
+    /// Puts the label to a place before.
+    pub fn bind_at(&mut self, label: Label, pos: Pos) {
+        self.labels[label.0 as usize] = pos;
+    }
+
+    /// Puts the labels from `first` on where these instructions begin, which are about to be appended as they are.
+    pub fn bind_run(&mut self, first: usize, insns: &[Insn]) {
+        let mut pos = self.pos();
+        for (label, insn) in self.labels[first..].iter_mut().zip(insns) {
+            *label = pos;
+            pos.byte += u32::from(insn.len);
+        }
+    }
+
+    /// Appends a flexible piece.
+    pub fn push(&mut self, flex: Flex) {
+        self.is_aligned |= matches!(flex, Flex::Align(_));
+        self.has_short |= matches!(flex, Flex::Short { .. });
         self.flex.push((self.bytes.len() as u32, flex));
-        self.flex.len() - 1
     }
 
     /// Whether there is alignment in it.
     pub fn is_aligned(&self) -> bool {
-        self.flex.iter().any(|f| matches!(f.1, Flex::Align(_)))
+        self.is_aligned
+    }
+
+    /// Whether each flexible piece becomes one instruction.
+    pub fn is_even(&self) -> bool {
+        !self.is_aligned && !self.has_short
     }
 
     /// Chooses sizes and writes the final bytes.
     pub fn resolve(self) -> Resolved {
         let mut long = vec![false; self.flex.len()];
         let mut sizes = vec![0u32; self.flex.len() + 1];
-        loop {
-            for (i, &(at, flex)) in self.flex.iter().enumerate() {
-                sizes[i + 1] = sizes[i] + size(flex, long[i], at + sizes[i]);
+        self.add_up(&long, &mut sizes);
+        // However long all others become, most branches reach, and need not be looked at again.
+        let most = if self.is_even() { MOST_JUMP } else { MOST };
+        let mut open = Vec::new();
+        let mut grown = false;
+        for (i, &(at, flex)) in self.flex.iter().enumerate() {
+            let Some(label) = flex.label() else { continue };
+            if !self.reaches(i, label, &sizes) {
+                long[i] = true;
+                grown = true;
+                continue;
             }
-            let mut grown = false;
-            for (i, &(at, flex)) in self.flex.iter().enumerate() {
-                if long[i] {
-                    continue;
-                }
-                let (Flex::Jmp(label) | Flex::Jcc(_, label) | Flex::Short { label, .. }) = flex else { continue };
-                let target = self.labels[label.0 as usize];
-                let target = i64::from(target.byte + sizes[target.flex as usize]);
-                if i8::try_from(target - i64::from(at + sizes[i + 1])).is_err() {
+            let target = self.labels[label.0 as usize];
+            if u64::from(target.byte.abs_diff(at)) + most * (u64::from(target.flex.abs_diff(i as u32)) + 1) > 127 {
+                open.push((i, label));
+            }
+        }
+        while grown {
+            self.add_up(&long, &mut sizes);
+            grown = false;
+            open.retain(|&(i, label)| {
+                let reaches = self.reaches(i, label, &sizes);
+                if !reaches {
                     long[i] = true;
                     grown = true;
                 }
-            }
-            if !grown {
-                break;
-            }
+                reaches
+            });
         }
         self.write(&long, sizes)
     }
 
+    /// What the first n flexible pieces take.
+    fn add_up(&self, long: &[bool], sizes: &mut [u32]) {
+        let mut sum = 0;
+        for ((&(at, flex), &long), behind) in self.flex.iter().zip(long).zip(&mut sizes[1..]) {
+            sum += size(flex, long, at + sum);
+            *behind = sum;
+        }
+    }
+
+    /// From the end of a flexible piece to a label.
+    fn distance(&self, i: usize, label: Label, sizes: &[u32]) -> i64 {
+        let target = self.labels[label.0 as usize];
+        i64::from(target.byte + sizes[target.flex as usize]) - i64::from(self.flex[i].0 + sizes[i + 1])
+    }
+
+    /// Whether the short form of a branch reaches its label.
+    fn reaches(&self, i: usize, label: Label, sizes: &[u32]) -> bool {
+        i8::try_from(self.distance(i, label, sizes)).is_ok()
+    }
+
     fn write(self, long: &[bool], sizes: Vec<u32>) -> Resolved {
         let total = self.bytes.len() + sizes[self.flex.len()] as usize;
-        let mut code = Vec::with_capacity(total);
+        // (Short pieces are written as eight bytes first.)
+        let mut code = Vec::with_capacity(total + 8);
         let mut pieces = Vec::with_capacity(self.flex.len());
         let mut copied = 0;
+        // At most eight bytes, the first lowest, of which so many count.
+        let put = |code: &mut Vec<u8>, bytes: u64, len: u8| {
+            let end = code.len() + usize::from(len);
+            code.extend_from_slice(&bytes.to_le_bytes());
+            code.truncate(end);
+            [len, 0, 0]
+        };
         for (i, &(at, flex)) in self.flex.iter().enumerate() {
             code.extend_from_slice(&self.bytes[copied..at as usize]);
             copied = at as usize;
-            let end = i64::from(at + sizes[i + 1]);
-            let distance = |label: Label| {
-                let target = self.labels[label.0 as usize];
-                i64::from(target.byte + sizes[target.flex as usize]) - end
-            };
+            let distance = |label: Label| self.distance(i, label, &sizes);
             pieces.push(match (flex, long[i]) {
-                (Flex::Jmp(l), false) => {
-                    code.extend_from_slice(&[0xeb, distance(l) as u8]);
-                    [2, 0, 0]
-                }
-                (Flex::Jmp(l), true) => {
-                    code.push(0xe9);
-                    code.extend_from_slice(&(distance(l) as i32).to_le_bytes());
-                    [5, 0, 0]
-                }
-                (Flex::Jcc(condition, l), false) => {
-                    code.extend_from_slice(&[0x70 | condition, distance(l) as u8]);
-                    [2, 0, 0]
-                }
-                (Flex::Jcc(condition, l), true) => {
-                    code.extend_from_slice(&[0x0f, 0x80 | condition]);
-                    code.extend_from_slice(&(distance(l) as i32).to_le_bytes());
-                    [6, 0, 0]
-                }
+                (Flex::Jmp(l), false) => put(&mut code, 0xeb | u64::from(distance(l) as u8) << 8, 2),
+                (Flex::Jmp(l), true) => put(&mut code, 0xe9 | u64::from(distance(l) as u32) << 8, 5),
+                (Flex::Jcc(condition, l), false) => put(&mut code, u64::from(0x70 | condition) | u64::from(distance(l) as u8) << 8, 2),
+                (Flex::Jcc(condition, l), true) => put(&mut code, 0x0f | u64::from(0x80 | condition) << 8 | u64::from(distance(l) as u32) << 16, 6),
                 (Flex::Short { opcode, addr32, label }, false) => {
                     short(&mut code, opcode, addr32, distance(label) as u8);
                     [2 + u8::from(addr32), 0, 0]
@@ -204,7 +292,7 @@ impl Buffer {
             });
         }
         code.extend_from_slice(&self.bytes[copied..]);
-        Resolved { code, pieces, sizes, labels: self.labels }
+        Resolved { code, pieces, flex: self.flex, sizes, labels: self.labels }
     }
 }
 

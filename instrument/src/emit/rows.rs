@@ -1,14 +1,15 @@
 //! The sidecar's rows of one function.
 
-use super::relax::{Pos, Resolved};
+use super::relax::{Label, Pos, Resolved};
 use super::{EmitError, Rows};
 use crate::ir::{Function, Insn, InsnId, RegionPlan};
 use crate::loops::NO_LOOP;
 use iced_x86::{OpKind, Register};
 use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
 
-/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (per instruction), and those in `ptwrites`.
-pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &Resolved, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
+/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (of the instructions that do not start at their
+/// labels, in order), and those in `ptwrites`.
+pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[(InsnId, Pos)], resolved: &Resolved, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
     let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
@@ -19,7 +20,7 @@ pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &
         loops: loops(function),
     };
     // Sites come in the order of their instructions, and so do their blocks.
-    let mut block = 0;
+    let (mut block, mut copy_at) = (0, copy_at);
     for (number, region) in function.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,
@@ -39,6 +40,10 @@ pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &
             while function.blocks.get(block).is_some_and(|b| b.insns.end <= plan.insn.0) {
                 block += 1;
             }
+            while copy_at.first().is_some_and(|c| c.0 < plan.insn) {
+                copy_at = &copy_at[1..];
+            }
+            let copy = copy_at.first().filter(|c| c.0 == plan.insn).map_or(resolved.place(Label(plan.insn.0)), |c| c.1);
             let mut site = Site {
                 function: 0,
                 region: number as u32,
@@ -46,7 +51,7 @@ pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &
                 in_loop: function.loops.of_block.get(block).map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
                 size: plan.size,
                 ip: insn.ip,
-                clone_ip: resolved.offset(copy_at[plan.insn.0 as usize]).into(),
+                clone_ip: resolved.offset(copy).into(),
                 disp: plan.disp,
                 stride: plan.stride,
                 class: plan.class,
@@ -58,9 +63,7 @@ pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[Pos], resolved: &
                 scale: plan.scale,
                 ..Site::default()
             };
-            let same = |s: &&Site| s.ip == site.ip && (s.flags ^ site.flags) & SiteFlags::STORE == 0;
-            let nth = rows.sites.iter().rev().take(4).filter(same).count();
-            literals(&mut site, insn, nth);
+            literals(&mut site, insn, &rows.sites);
             rows.sites.push(site);
             if plan.kind == SiteKind::Gather
                 && let Some(g) = function.gathers.iter().find(|g| g.insn == plan.insn)
@@ -91,11 +94,13 @@ fn loops(function: &Function) -> Vec<Loop> {
 }
 
 /// The operand as the instruction spells it; for string instructions, which spell none, the pointer
-/// register.
-fn literals(site: &mut Site, insn: &Insn, nth: usize) {
+/// register. `before`: the sites so far, of which some may be the same instruction's.
+fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
     let inst = &insn.inst;
     let plain = matches!(inst.memory_base(), Register::None) && matches!(inst.memory_index(), Register::None);
     if plain && !inst.op_kinds().any(|k| k == OpKind::Memory) {
+        let same = |s: &&Site| s.ip == site.ip && (s.flags ^ site.flags) & SiteFlags::STORE == 0;
+        let nth = before.iter().rev().take(4).filter(same).count();
         (site.op_base, site.op_index, site.op_scale, site.op_disp, site.op_seg) =
             crate::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
         return;

@@ -1,43 +1,98 @@
 //! Collects a function's instructions together with what the address map has to say about them.
 
-use super::relax::{Buffer, Flex, Label, Pos, Resolved};
+use super::relax::{Buffer, Flex, Label, Pieces, Resolved};
 use super::{Fixup, FixupKind, Fixups};
-use crate::hash::FastMap;
+use crate::ir::Insn;
 use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED};
 
-/// One token of the address map, before sizes are known.
+/// The probe states around the first instruction of a flexible piece, if it becomes several.
 #[derive(Clone, Copy, Debug)]
-enum Event {
-    /// An instruction of `len` fixed bytes that stands for `orig` original bytes.
-    Insn { len: u8, orig: u8 },
-    /// A flexible piece.
-    Flex { index: u32, orig: u8 },
-    /// The probe state behind the first instruction of the flexible piece that follows, if it becomes several.
-    Inside(u32),
-    /// The probe state from here on.
-    State(u32),
-    /// Original bytes without clone.
-    Skip(u32),
-}
-
-/// A place that is asked for after resolution.
-#[derive(Clone, Copy, Debug)]
-struct PendingFixup {
-    at: Pos,
-    end: Pos,
-    kind: FixupKind,
+struct Inside {
+    /// Number of the piece.
+    flex: u32,
+    /// State behind its first instruction.
+    inside: u32,
+    /// State behind all of them.
+    behind: u32,
 }
 
 /// The function under construction.
 pub struct Sink {
     /// Code.
     pub buffer: Buffer,
-    events: Vec<Event>,
-    fixups: Vec<PendingFixup>,
-    /// By their bytes, which hash several times faster than fields.
-    numbers: FastMap<u128, u32>,
-    states: Vec<ProbeState>,
+    /// Address map stream, in which each flexible piece has one byte so far: the original's length.
+    stream: Vec<u8>,
+    /// Per flexible piece: where that byte is.
+    flexes: Vec<u32>,
+    insides: Vec<Inside>,
+    /// What does not depend on the layout of the function itself, at the places in [`Buffer::bytes`].
+    fixups: Fixups,
+    states: States,
     current: ProbeState,
+    /// Number of `current`.
+    number: u32,
+    /// The stream does not say so yet.
+    is_pending: bool,
+}
+
+/// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
+struct States {
+    all: Vec<ProbeState>,
+    /// Numbers plus one, 0 in free slots, of which there are at least as many as others.
+    slots: Vec<u32>,
+}
+
+impl States {
+    /// Slots at first, a power of two: most functions have few states.
+    const SLOTS: usize = 64;
+
+    fn new() -> States {
+        let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![0; States::SLOTS] };
+        states.number(&ProbeState::IDLE);
+        states
+    }
+
+    /// The slot that a state is in, or that is free for it.
+    #[inline]
+    fn slot(&self, state: &ProbeState) -> usize {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let key = key(state);
+        let hash = ((key as u64).wrapping_mul(FACTOR) ^ (key >> 64) as u64).wrapping_mul(FACTOR);
+        let mask = self.slots.len() - 1;
+        let mut at = (hash >> 32) as usize & mask;
+        while self.slots[at] != 0 && self::key(&self.all[self.slots[at] as usize - 1]) != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline]
+    fn number(&mut self, state: &ProbeState) -> u32 {
+        let slot = self.slot(state);
+        match self.slots[slot] {
+            0 => self.add(slot, state),
+            number => number - 1,
+        }
+    }
+
+    /// Gives a new state its number, and the slot that is free for it.
+    #[inline(never)]
+    fn add(&mut self, slot: usize, state: &ProbeState) -> u32 {
+        self.all.push(*state);
+        self.slots[slot] = self.all.len() as u32;
+        if 2 * self.all.len() > self.slots.len() {
+            self.grow();
+        }
+        self.all.len() as u32 - 1
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![0; 2 * self.slots.len()];
+        for n in 0..self.all.len() {
+            let slot = self.slot(&self.all[n]);
+            self.slots[slot] = n as u32 + 1;
+        }
+    }
 }
 
 /// A finished function.
@@ -60,31 +115,65 @@ pub fn key(state: &ProbeState) -> u128 {
 }
 
 impl Sink {
-    /// An empty function with one label per original instruction.
+    /// An empty function with so many labels.
     pub fn new(labels: usize) -> Sink {
         Sink {
             buffer: Buffer::new(labels),
-            events: Vec::with_capacity(labels * 4),
-            fixups: Vec::with_capacity(labels / 2),
-            numbers: FastMap::from_iter([(key(&ProbeState::IDLE), 0)]),
-            states: vec![ProbeState::IDLE],
+            stream: Vec::with_capacity(labels * 2),
+            flexes: Vec::with_capacity(labels / 4),
+            insides: Vec::new(),
+            fixups: Fixups::with_capacity(labels / 2),
+            states: States::new(),
             current: ProbeState::IDLE,
+            number: 0,
+            is_pending: false,
+        }
+    }
+
+    /// Appends a token of the stream, behind the state that it is the first in.
+    #[inline]
+    fn token(&mut self, token: u8) {
+        self.say();
+        self.stream.push(token);
+    }
+
+    /// Lets the stream say what holds from here on.
+    #[inline]
+    fn say(&mut self) {
+        if std::mem::take(&mut self.is_pending) {
+            say(&mut self.stream, self.number);
         }
     }
 
     /// Appends one instruction that stands for `orig` original bytes (0: inserted). The closure may return
     /// the offset in the buffer of a field to be filled in.
+    #[inline]
     pub fn insn(&mut self, orig: u8, fixup: Option<FixupKind>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
         let start = self.buffer.bytes.len();
         let field = encode(&mut self.buffer.bytes);
-        let end = self.buffer.pos();
-        self.events.push(Event::Insn { len: (self.buffer.bytes.len() - start) as u8, orig });
+        let end = self.buffer.bytes.len();
+        self.token(orig << 4 | (end - start) as u8);
         if let Some(kind) = fixup {
-            self.fixups.push(PendingFixup { at: Pos { byte: field as u32, ..end }, end, kind });
+            self.fixups.push(Fixup { at: field as u32, end: end as u32, kind });
         }
     }
 
+    /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
+    pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
+        let start = self.buffer.bytes.len();
+        self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
+    }
+
+    /// Appends instructions as they are. `first` is the number of the first, whose label, and those of the others, are put where they begin.
+    pub fn copy(&mut self, first: usize, insns: &[Insn], bytes: &[u8]) {
+        self.say();
+        self.buffer.bind_run(first, insns);
+        self.buffer.bytes.extend_from_slice(bytes);
+        self.stream.extend(insns.iter().map(|insn| insn.len << 4 | insn.len));
+    }
+
     /// Appends one inserted instruction without fields.
+    #[inline]
     pub fn inserted(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.insn(0, None, |out| {
             encode(out);
@@ -94,46 +183,43 @@ impl Sink {
 
     /// Appends a flexible piece that stands for `orig` original bytes.
     pub fn flex(&mut self, orig: u8, flex: Flex) {
-        let index = self.buffer.push(flex) as u32;
-        self.events.push(Event::Flex { index, orig });
+        self.buffer.push(flex);
+        self.token(orig << 4);
+        self.flexes.push(self.stream.len() as u32 - 1);
     }
 
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
         let counted = ProbeState { flags: self.current.flags | STATE_COUNTED, ..self.current };
-        let number = self.number(counted);
-        self.events.push(Event::Inside(number));
+        let inside = self.states.number(&counted);
+        self.insides.push(Inside { flex: self.flexes.len() as u32, inside, behind: self.number });
         self.flex(orig, flex);
     }
 
     /// Marks original bytes that have no clone.
     pub fn skip(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.events.push(Event::Skip(bytes as u32));
+        let mut left = bytes as u32;
+        while left > 0 {
+            let part = left.min(15);
+            self.token((part as u8) << 4);
+            left -= part;
         }
     }
 
     /// Says what holds from here on.
+    #[inline]
     pub fn state(&mut self, change: impl FnOnce(&mut ProbeState)) {
         let mut next = self.current;
         change(&mut next);
-        if next == self.current {
-            return;
-        }
-        self.current = next;
-        let number = self.number(next);
-        if let Some(Event::State(last)) = self.events.last_mut() {
-            *last = number;
-        } else {
-            self.events.push(Event::State(number));
+        if key(&next) != key(&self.current) {
+            self.turn(next);
         }
     }
 
-    fn number(&mut self, state: ProbeState) -> u32 {
-        *self.numbers.entry(key(&state)).or_insert_with(|| {
-            self.states.push(state);
-            self.states.len() as u32 - 1
-        })
+    fn turn(&mut self, next: ProbeState) {
+        self.current = next;
+        self.number = self.states.number(&next);
+        self.is_pending = true;
     }
 
     /// What holds here.
@@ -147,12 +233,19 @@ impl Sink {
     }
 
     /// Chooses branch sizes and ends the function.
-    pub fn finish(self) -> Finished {
+    pub fn finish(mut self) -> Finished {
+        self.say();
         let is_aligned = self.buffer.is_aligned();
+        let is_even = self.buffer.is_even();
         let resolved = self.buffer.resolve();
-        let stream = stream(&self.events, &resolved);
-        let fixups = self.fixups.iter().map(|f| Fixup { at: resolved.offset(f.at), end: resolved.offset(f.end), kind: f.kind });
-        Finished { fixups: fixups.collect(), stream, states: self.states, is_aligned, resolved }
+        let stream = match is_even {
+            true => {
+                self.flexes.iter().zip(&resolved.pieces).for_each(|(&at, pieces)| self.stream[at as usize] |= pieces[0]);
+                self.stream
+            }
+            false => with_pieces(&self.stream, &self.flexes, &self.insides, &resolved.pieces),
+        };
+        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states.all, is_aligned, resolved }
     }
 }
 
@@ -165,28 +258,19 @@ pub fn leb128(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn stream(events: &[Event], resolved: &Resolved) -> Vec<u8> {
-    let mut out = Vec::with_capacity(events.len());
-    let skip = |out: &mut Vec<u8>, mut left: u32| {
-        while left > 0 {
-            let part = left.min(15);
-            out.push((part as u8) << 4);
-            left -= part;
-        }
-    };
-    let (mut state, mut inside) = (0, None);
-    for &event in events {
-        match event {
-            Event::Insn { len, orig } => out.push(orig << 4 | len),
-            Event::Flex { index, orig } => flex(&mut out, resolved.pieces[index as usize], orig, inside.take().map(|i| (i, state))),
-            Event::State(number) => {
-                say(&mut out, number);
-                state = number;
-            }
-            Event::Inside(number) => inside = Some(number),
-            Event::Skip(bytes) => skip(&mut out, bytes),
-        }
+/// The stream with what flexible pieces have become, some of which are not one instruction each.
+fn with_pieces(stream: &[u8], flexes: &[u32], insides: &[Inside], pieces: &[Pieces]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stream.len() + flexes.len());
+    let mut insides = insides.iter().peekable();
+    let mut copied = 0;
+    for (n, (&at, &pieces)) in flexes.iter().zip(pieces).enumerate() {
+        let at = at as usize;
+        out.extend_from_slice(&stream[copied..at]);
+        let inside = insides.next_if(|i| i.flex as usize == n);
+        flex(&mut out, pieces, stream[at] >> 4, inside.map(|i| (i.inside, i.behind)));
+        copied = at + 1;
     }
+    out.extend_from_slice(&stream[copied..]);
     out
 }
 
@@ -198,7 +282,7 @@ fn say(out: &mut Vec<u8>, number: u32) {
 
 /// A far `loop` has three instructions: the first two belong to the original (the first jumps over the
 /// second, which goes on behind the original), and the last carries its length. `states`: behind the first, and behind all.
-fn flex(out: &mut Vec<u8>, pieces: [u8; 3], orig: u8, states: Option<(u32, u32)>) {
+fn flex(out: &mut Vec<u8>, pieces: Pieces, orig: u8, states: Option<(u32, u32)>) {
     let count = pieces.iter().filter(|&&p| p > 0).count();
     let states = states.filter(|_| count > 1);
     for (i, &len) in pieces[..count].iter().enumerate() {

@@ -23,14 +23,16 @@ impl Emitter<'_> {
         Label((self.function.insns.len() + piece) as u32)
     }
 
-    /// Begins the block at hand: the code before its label.
-    pub(super) fn enter_piece(&mut self) {
+    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if one does.
+    pub(super) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
-        self.sink.bind(self.label_before(b));
+        if !self.stays.is_empty() {
+            self.sink.bind(self.label_before(b));
+        }
         let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
-            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(p).is_none()));
+            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
             let mut state = self.stays.state(from);
             if let Some(kept) = self.kept {
                 state.base_reg = kept.0;
@@ -41,6 +43,7 @@ impl Emitter<'_> {
         self.kept = block.filter(|_| self.here().is_none()).and_then(|t| self.arriving(t, |_| true));
         let state = self.state_here();
         self.sink.state(|s| *s = state);
+        block
     }
 
     /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
@@ -62,7 +65,12 @@ impl Emitter<'_> {
         });
     }
 
-    /// The register that holds the cursor wherever control comes into a block from a piece of those asked for. Control that comes from further on, or
+    /// The last piece of a block. Without stays, pieces are the blocks.
+    fn last_piece(&self, block: usize) -> usize {
+        if self.stays.starts().is_empty() { block } else { self.pieces.partition_point(|&s| s < self.function.blocks[block].insns.end) - 1 }
+    }
+
+    /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
     /// from outside, brings none.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
         let to = &self.function.blocks[block];
@@ -71,9 +79,7 @@ impl Emitter<'_> {
         }
         let mut found = None;
         for p in to.preds.iter().map(|p| p.0 as usize) {
-            // Without stays, pieces are the blocks.
-            let last = if self.stays.starts().is_empty() { p } else { self.pieces.partition_point(|&s| s < self.function.blocks[p].insns.end) - 1 };
-            if !counts(last) {
+            if !counts(p) {
                 continue;
             }
             let kept = (*self.left.get(p)?)?;
@@ -103,12 +109,13 @@ impl Emitter<'_> {
 
     /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
     pub(super) fn ends_keeping(&self, insn: &Insn) -> bool {
-        let stays = match insn.flow {
-            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => true,
-            FlowControl::IndirectBranch => self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
-            _ => false,
-        };
-        !stays || insn.is_overlapped() || matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
+        insn.is_overlapped()
+            || match insn.flow {
+                FlowControl::Next => matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => false,
+                FlowControl::IndirectBranch => !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+                _ => true,
+            }
     }
 
     /// The code that leads from one place to another. The state afterwards is the latter's.
@@ -167,7 +174,7 @@ impl Emitter<'_> {
         if self.stays.is_empty() {
             return direct;
         }
-        let Ok(b) = self.pieces.binary_search(&id.0) else { return direct };
+        let Some(b) = self.piece_at.get(id.0.into()) else { return direct };
         let (from, to) = (self.here(), self.stays.of(b));
         if !self.stays.needs_code(from, to) {
             return direct;

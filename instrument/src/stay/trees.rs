@@ -5,7 +5,7 @@
 //! before, since the first block's own region would load it anyway, and only registers are used that are dead in the whole tree.
 
 use super::{Finder, Kept, Registers, Stay, Stays, USABLE, cheapest};
-use crate::ir::{BlockId, RegSet};
+use crate::ir::RegSet;
 use iced_x86::FlowControl;
 
 /// A larger tree costs more time than it saves.
@@ -14,70 +14,68 @@ const MOST_BLOCKS: usize = 64;
 impl Finder<'_> {
     /// Adds trees of blocks that are in no stay yet.
     pub(super) fn trees(&self, allowed: &[bool], stays: &mut Stays) {
+        let mut tree = Vec::new();
         for head in 0..allowed.len() {
-            let free = allowed[head] && self.records[head] && stays.of_block[head].is_none();
+            let free = allowed[head] && self.pieces[head].records && stays.of_piece[head].is_none();
             if !free || stays.all.len() >= usize::from(u16::MAX) || !self.can_be_entered(head, stays) {
                 continue;
             }
-            let (tree, all) = self.grow(head, allowed, stays);
-            let recorded = tree.iter().filter(|&&b| self.records[b as usize]).count();
+            let all = self.grow(head, allowed, stays, &mut tree);
+            let recorded = tree.iter().filter(|&&b| self.records(b)).count();
             let Some(cursor) = cheapest(all.dead).filter(|_| recorded > 1) else { continue };
             let cursor = Kept { reg: cursor, spilled: false };
             let scratch = cheapest(all.dead.without(cursor.reg)).filter(|_| all.addresses).map(|reg| Kept { reg, spilled: false });
             let number = stays.all.len() as u16;
             stays.all.push(Stay { cursor, scratch, late: false });
-            tree.iter().for_each(|&b| stays.of_block[b as usize] = Some(number));
+            tree.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
         }
     }
 
-    /// Whether code can be put on every way into a block.
+    /// Whether code can be put on every way into a piece.
     fn can_be_entered(&self, head: usize, stays: &Stays) -> bool {
-        let falling = head > 0 && self.ends[head - 1].falls;
-        if self.external[head] {
-            let from_table = self.view.blocks[head].preds.iter().any(|p| self.is_indirect(p.0 as usize));
-            return !(from_table || falling && stays.of_block[head - 1].is_some());
+        let falling = head > 0 && self.pieces[head - 1].end.falls;
+        if self.pieces[head].external {
+            let from_table = self.preds.of(head).iter().any(|&p| self.is_indirect(p as usize));
+            return !(from_table || falling && stays.of_piece[head - 1].is_some());
         }
-        self.view.blocks[head].preds.iter().all(|p| {
-            let end = self.ends[p.0 as usize];
-            end.led || falling && p.0 as usize + 1 == head && end.flow == FlowControl::Next
+        self.preds.of(head).iter().all(|&p| {
+            let end = self.pieces[p as usize].end;
+            end.led || falling && p as usize + 1 == head && end.flow == FlowControl::Next
         })
     }
 
-    /// Blocks, in ascending order, that control reaches only through `head`, as far as there is a register.
-    fn grow(&self, head: usize, allowed: &[bool], stays: &Stays) -> (Vec<u32>, Registers) {
-        let mut all = self.registers[head];
+    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a register.
+    fn grow(&self, head: usize, allowed: &[bool], stays: &Stays, tree: &mut Vec<u32>) -> Registers {
+        let mut all = self.pieces[head].registers;
         all.dead.0 &= USABLE.0;
-        let mut tree = vec![head as u32];
+        tree.clear();
+        tree.push(head as u32);
         let mut next = 0;
         while next < tree.len() && tree.len() < MOST_BLOCKS {
-            for &BlockId(b) in &self.view.blocks[tree[next] as usize].succs {
-                let (i, known) = (b as usize, tree.contains(&b));
-                if known || !allowed[i] || self.external[i] || stays.of_block[i].is_some() {
+            for &b in self.succs.of(tree[next] as usize) {
+                let i = b as usize;
+                let dead = RegSet(all.dead.0 & self.pieces[i].registers.dead.0);
+                if dead == RegSet::EMPTY || !allowed[i] || self.pieces[i].external || stays.of_piece[i].is_some() || tree.contains(&b) {
                     continue;
                 }
-                let dead = RegSet(all.dead.0 & self.registers[i].dead.0);
-                if dead != RegSet::EMPTY && self.view.blocks[i].preds.iter().all(|p| tree.contains(&p.0)) {
+                if self.preds.of(i).iter().all(|p| tree.contains(p)) {
                     all.dead = dead;
-                    all.addresses |= self.registers[i].addresses;
+                    all.addresses |= self.pieces[i].registers.addresses;
                     tree.push(b);
                 }
             }
             next += 1;
         }
         // What leads to no record needs no register.
-        let mut kept = vec![true; tree.len()];
         loop {
-            let idle = |i: &usize| {
-                let b = tree[*i];
-                let leads_on = self.view.blocks[b as usize].succs.iter().any(|s| tree.iter().zip(&kept).any(|(t, k)| *k && *t == s.0 && *t != b));
-                kept[*i] && *i > 0 && !self.records[b as usize] && !leads_on
+            let idle = |&i: &usize| {
+                let b = tree[i];
+                !self.records(b) && !self.succs.of(b as usize).iter().any(|s| *s != b && tree.contains(s))
             };
-            let Some(idle) = (0..tree.len()).rev().find(idle) else { break };
-            kept[idle] = false;
+            let Some(idle) = (1..tree.len()).rev().find(idle) else { break };
+            tree.remove(idle);
         }
-        let mut tree: Vec<u32> = tree.into_iter().zip(kept).filter(|t| t.1).map(|t| t.0).collect();
-        tree.sort_unstable();
-        (tree, all)
+        all
     }
 }
 
