@@ -34,8 +34,8 @@ pub struct Parts<'a> {
     pub clones: &'a [Box<Emitted>],
     /// What stands under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
-    /// Symbol names of the clones.
-    pub names: Vec<String>,
+    /// How many records each clone has.
+    pub record_counts: &'a [u32],
     /// `abi::FLAVOUR_*`.
     pub flavour: u32,
     /// The clones are translated.
@@ -54,7 +54,7 @@ pub struct Parts<'a> {
     pub wrapped: Option<&'a Wrapped>,
 }
 
-/// Addresses that the sidecar needs, and sizes for the report.
+/// Addresses that the sidecar needs.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     /// Clone address per function.
@@ -63,12 +63,17 @@ pub struct Placed {
     pub records: Vec<u32>,
     /// Number of records.
     pub record_count: u32,
+}
+
+/// Sizes for the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
     /// Bytes of clone code and jump tables.
     pub clone_bytes: u64,
     /// Bytes of new unwind and exception tables.
     pub unwind_bytes: u64,
-    /// Patches.
-    pub patches: Vec<Patch>,
+    /// Number of patches.
+    pub patches: u64,
 }
 
 /// Finds clones of original addresses.
@@ -161,13 +166,32 @@ const FILLER: u8 = 0xcc;
 /// Note name, type and sizes before the descriptor.
 const NOTE_HEAD: usize = 16;
 
-/// Lays everything out.
-pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
+/// What stands before the clones, and where they begin and end.
+pub struct Front {
+    segment: Segment,
+    note_at: u64,
+    path_at: u64,
+    patches_at: u64,
+    covers_at: u64,
+    calls_at: u64,
+    call_count: u64,
+    /// [`HANDLER_CALL`].
+    handlers_at: Option<u64>,
+    /// The code of [`faults`].
+    shown_at: Option<u64>,
+    code_at: u64,
+    clones_end: u64,
+}
+
+/// Bytes of the note.
+const NOTE_LEN: usize = NOTE_HEAD + size_of::<ModuleNote>();
+
+/// Gives the clones their places: the sidecar can be made of them while the rest is laid out.
+pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
     let vaddr = write::place(parts.elf)?;
     let mut segment = Segment { vaddr, bytes: vec![0; write::headers_len(parts.elf)] };
     let note_at = segment.align(8);
-    let note_len = NOTE_HEAD + size_of::<ModuleNote>();
-    segment.bytes.resize(segment.bytes.len() + note_len, 0);
+    segment.bytes.resize(segment.bytes.len() + NOTE_LEN, 0);
     let path_at = match &parts.sidecar_path {
         Some(path) => {
             let at = segment.align(1);
@@ -200,14 +224,26 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let code_at = segment.align(64);
     let mut placed = Placed::default();
     let mut next = code_at;
-    for clone in parts.clones {
+    for (clone, records) in parts.clones.iter().zip(parts.record_counts) {
         // At least a byte apart, so that they can share an entry of the unwind tables.
         next = (next + 1).next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
         next += clone.code.len() as u64;
-        placed.record_count += clone.rows.records.len() as u32;
+        placed.record_count += records;
     }
+    if next >= 1 << 32 {
+        return Err(out_of_reach());
+    }
+    let call_count = (calls.len() / 4) as u64;
+    Ok((Front { segment, note_at, path_at, patches_at, covers_at, calls_at, call_count, handlers_at, shown_at, code_at, clones_end: next }, placed))
+}
+
+/// Lays everything out.
+pub fn lay_out(parts: &Parts, front: Front, placed: &Placed) -> Result<(Additions, Sizes), Refusal> {
+    let Front { mut segment, note_at, handlers_at, shown_at, code_at, clones_end, .. } = front;
+    let vaddr = segment.vaddr;
+    let mut next = clones_end;
     let starts = Starts::of(parts.clones.iter().map(|c| &c.range));
     let entries = parts.clones.par_iter().map(|c| c.clone_of(c.range.start)).collect();
     let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts, entries, thunks: BTreeMap::new() };
@@ -226,7 +262,6 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         return Err(out_of_reach());
     }
     segment.grow((code_end - vaddr) as usize);
-    let clones_end = placed.clones.last().zip(parts.clones.last()).map_or(code_at, |(at, clone)| at + clone.code.len() as u64);
     segment.bytes[(clones_end - vaddr) as usize..].fill(FILLER);
     let (tables_at, tables) = place_tables(parts, &mut segment);
     for (&(target, call), &at) in &resolver.thunks {
@@ -246,52 +281,51 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let mut behind = Segment { vaddr: lsda_at, bytes: Vec::new() };
     // Much of making the unwind tables is on one core.
     let (frames, filled) = rayon::join(
-        || unwind(parts, &placed, &resolver, handlers_at, shown_at, &mut behind),
-        || fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
+        || unwind(parts, placed, &resolver, handlers_at, shown_at, &mut behind),
+        || fill_code(parts, placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
     );
     let frames = filled.and(frames)?;
     if parts.enters_runtime {
         segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
     }
-    placed.clone_bytes = tables_end - code_at;
+    let mut sizes = Sizes { clone_bytes: tables_end - code_at, ..Sizes::default() };
 
     let text_at = handlers_at.or(shown_at).unwrap_or(code_at);
     let entry = parts.enters_runtime.then_some(entry_at);
-    let mut additions = Additions { vaddr, note: (note_at, note_len as u64), entry, ..Additions::default() };
+    let mut additions = Additions { vaddr, note: (note_at, NOTE_LEN as u64), entry, ..Additions::default() };
     let mut sections = vec![
-        section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
+        section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + NOTE_LEN as u64, 8),
         section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, text_at, code_end, if text_at < code_at { 16 } else { 64 }),
     ];
-    segment.bytes.extend_from_slice(&behind.bytes);
     sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
     if let Some(f) = frames {
         sections.push(section(".eh_frame", elf::SHT_PROGBITS.0, 0, f.frame.0, f.frame.1, 8));
         sections.push(section(".eh_frame_hdr", elf::SHT_PROGBITS.0, 0, f.header.0, f.header.1, 4));
         additions.eh_frame_hdr = Some((f.header.0, f.header.1 - f.header.0));
-        placed.unwind_bytes = f.header.1 - lsda_at;
+        sizes.unwind_bytes = f.header.1 - lsda_at;
     }
     if let Some(path) = &parts.search_path {
-        let strings_at = segment.align(8);
+        let strings_at = behind.align(8);
         let change = crate::libs::search_path(parts.elf, path, strings_at)?;
-        segment.bytes.extend_from_slice(&change.strings);
+        behind.bytes.extend_from_slice(&change.strings);
         sections.push(section(".dynstr", elf::SHT_STRTAB.0, 0, strings_at, strings_at + change.strings.len() as u64, 1));
         additions.overwrite = change.overwrite;
         if let Some(dynamic) = change.dynamic {
-            let at = segment.align(PAGE);
-            additions.writable_from = Some(segment.bytes.len());
-            segment.bytes.extend_from_slice(&dynamic);
+            let at = behind.align(PAGE);
+            additions.writable_from = Some((behind.end() - vaddr) as usize);
+            behind.bytes.extend_from_slice(&dynamic);
             additions.dynamic = Some((at, dynamic.len() as u64));
             sections.push(section(".dynamic", elf::SHT_DYNAMIC.0, elf::SHF_WRITE.0, at, at + dynamic.len() as u64, 8));
         }
     }
     if let (Some(wrapped), Some(code), Some((table, groups))) = (parts.wrapped, shown_at, shown_table) {
         if additions.writable_from.is_none() {
-            segment.align(PAGE);
-            additions.writable_from = Some(segment.bytes.len());
+            behind.align(PAGE);
+            additions.writable_from = Some((behind.end() - vaddr) as usize);
         }
-        let memory = segment.align(8);
-        segment.bytes.resize(segment.bytes.len() + faults::MEMORY, 0);
-        sections.push(section(".mgz.handlers", elf::SHT_PROGBITS.0, elf::SHF_WRITE.0, memory, segment.end(), 8));
+        let memory = behind.align(8);
+        behind.bytes.resize(behind.bytes.len() + faults::MEMORY, 0);
+        sections.push(section(".mgz.handlers", elf::SHT_PROGBITS.0, elf::SHF_WRITE.0, memory, behind.end(), 8));
         // Any of the words will do: the C library is in each of them, or what looks for it.
         let slot = wrapped.slots.first().copied().unwrap_or(0);
         let first = placed.clones.first().copied().unwrap_or(code_at);
@@ -303,15 +337,17 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         segment.put(code, &faults::code(&places).ok_or_else(out_of_reach)?);
         additions.overwrite.extend(redirected(parts.elf, wrapped, code)?);
     }
+    let mut patches: Vec<Patch> = Vec::new();
     for (clone, &at) in parts.clones.iter().zip(&placed.clones) {
         let patch = |&(from, to): &(u64, u32)| Some(Patch { at: u32::try_from(from).ok()?, to: u32::try_from(at + u64::from(to)).ok()? });
-        placed.patches.extend(clone.patches.iter().filter_map(patch));
+        patches.extend(clone.patches.iter().filter_map(patch));
     }
-    placed.patches.sort_by_key(|p| p.at);
-    let table: Vec<u8> = placed.patches.iter().flat_map(|p| [p.at.to_le_bytes(), p.to.to_le_bytes()]).flatten().collect();
-    segment.put(patches_at, &table);
+    patches.sort_by_key(|p| p.at);
+    sizes.patches = patches.len() as u64;
+    let table: Vec<u8> = patches.iter().flat_map(|p| [p.at.to_le_bytes(), p.to.to_le_bytes()]).flatten().collect();
+    segment.put(front.patches_at, &table);
     if parts.flavour == FLAVOUR_PT {
-        for p in &placed.patches {
+        for p in &patches {
             let offset = parts.elf.file_offset(p.at.into()).ok_or_else(|| Refusal::failed("an entry jump lies outside of the file"))?;
             let distance = i64::from(p.to) - (i64::from(p.at) + 5);
             let mut jump = vec![0xe9];
@@ -326,23 +362,23 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         id_count: placed.record_count,
         clone_start: code_at,
         clone_end: code_end,
-        patches: patches_at,
-        patch_count: placed.patches.len() as u64,
-        sidecar_path: path_at,
+        patches: front.patches_at,
+        patch_count: sizes.patches,
+        sidecar_path: front.path_at,
         sidecar_id: parts.sidecar_id,
         features: if parts.translated { FEATURE_TRANSLATED } else { 0 },
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
-        calls: calls_at,
-        call_count: (calls.len() / 4) as u64,
+        calls: front.calls_at,
+        call_count: front.call_count,
         handlers: handlers_at.unwrap_or(0),
-        covers: covers_at,
+        covers: front.covers_at,
         cover_count: parts.covers.len() as u64,
     };
     segment.put(note_at, &note_bytes(&note));
-    additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
     additions.sections = sections;
     additions.segment = segment.bytes;
-    Ok((additions, placed))
+    additions.behind = behind.bytes;
+    Ok((additions, sizes))
 }
 
 fn section(name: &'static str, kind: u32, flags: u64, start: u64, end: u64, align: u64) -> NewSection {
