@@ -20,12 +20,13 @@ macro_rules! table {
         impl crate::columns::Row for $name {
             const FIELDS: &'static [(&'static str, &'static str, crate::columns::Form)] =
                 &[ $( (stringify!($field), stringify!($ty), crate::columns::Form::$form), )* ];
-            fn encode(rows: &[Self], before: &Self, field: usize, out: &mut Vec<u8>) {
+            fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize {
                 let mut at = 0;
                 $( if field == at {
-                    return crate::columns::Form::$form.encode(rows.iter().map(|row| row.$field), before.$field, out);
+                    return crate::columns::Form::$form.encode(rows.iter().map(|row| row.$field), before.$field, room);
                 } at += 1; )*
                 let _ = at;
+                0
             }
             fn decode(rows: &mut [Self], field: usize, bytes: &[u8]) {
                 let mut at = 0;
@@ -46,8 +47,8 @@ pub(crate) use table;
 pub(crate) trait Row: Copy + Default + Send + Sync {
     /// Names, types and forms of the fields.
     const FIELDS: &'static [(&'static str, &'static str, Form)];
-    /// Appends one field of all rows. `before`: the row before them.
-    fn encode(rows: &[Self], before: &Self, field: usize, out: &mut Vec<u8>);
+    /// Writes one field of all rows to the beginning of `room`, [`LONGEST`] bytes for each, and tells how many bytes that were. `before`: the row before them.
+    fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
     /// Sets one field of all rows, from little-endian elements.
     fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);
 }
@@ -76,31 +77,28 @@ impl Form {
         }
     }
 
-    /// Appends elements. `before`: the one before them.
+    /// Writes elements, see [`Row::encode`].
     #[inline]
-    pub(crate) fn encode<T: Element>(self, elements: impl ExactSizeIterator<Item = T>, before: T, out: &mut Vec<u8>) {
-        // Room first: a check of the capacity for each element would take longer than the rest.
-        let start = out.len();
+    pub(crate) fn encode<T: Element>(self, elements: impl ExactSizeIterator<Item = T>, before: T, room: &mut [u8]) -> usize {
         match self {
             Form::Plain => {
-                out.resize(start + elements.len() * size_of::<T>(), 0);
-                elements.zip(out[start..].chunks_exact_mut(size_of::<T>())).for_each(|(element, to)| element.put(to));
+                let bytes = elements.len() * size_of::<T>();
+                elements.zip(room.chunks_exact_mut(size_of::<T>())).for_each(|(element, to)| element.put(to));
+                bytes
             }
-            Form::Varint => varints(elements.map(|element| element.distance(T::default())), out),
+            Form::Varint => varints(elements.map(|element| element.distance(T::default())), room),
             Form::Delta => {
                 let mut last = before;
-                varints(elements.map(|element| element.distance(std::mem::replace(&mut last, element))), out);
+                varints(elements.map(|element| element.distance(std::mem::replace(&mut last, element))), room)
             }
         }
     }
 }
 
-/// Appends LEB128 numbers.
+/// Writes LEB128 numbers, and tells their bytes.
 #[inline]
-fn varints(numbers: impl ExactSizeIterator<Item = u64>, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + numbers.len() * LONGEST, 0);
-    let (room, mut at) = (&mut out[start..], 0);
+fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
+    let mut at = 0;
     for mut number in numbers {
         while number >= 0x80 {
             room[at] = number as u8 | 0x80;
@@ -110,7 +108,7 @@ fn varints(numbers: impl ExactSizeIterator<Item = u64>, out: &mut Vec<u8>) {
         room[at] = number as u8;
         at += 1;
     }
-    out.truncate(start + at);
+    at
 }
 
 /// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they are not so many, or do not fit.
@@ -252,11 +250,16 @@ impl<R: Row> Runs<'_, R> {
     /// All columns of some runs.
     fn encode(&self, runs: Range<usize>) -> std::io::Result<Chunk> {
         let rows: usize = self.runs[runs.clone()].iter().map(|run| run.len()).sum();
-        let mut columns: Vec<Vec<u8>> = R::FIELDS.iter().map(|_| Vec::with_capacity(rows + rows / 4 + BATCH * LONGEST)).collect();
+        let mut columns: Vec<Vec<u8>> = R::FIELDS.iter().map(|_| Vec::with_capacity(rows + rows / 4)).collect();
         let mut before = self.before(runs.start);
         let mut batch: Vec<R> = Vec::with_capacity(BATCH);
+        // A check of a column's capacity for each element would take longer than the rest.
+        let mut room = [0; BATCH * LONGEST];
         let mut take = |batch: &mut Vec<R>| {
-            columns.iter_mut().enumerate().for_each(|(field, out)| R::encode(batch, &before, field, out));
+            for (field, column) in columns.iter_mut().enumerate() {
+                let bytes = R::encode(batch, &before, field, &mut room);
+                column.extend_from_slice(&room[..bytes]);
+            }
             before = batch.last().copied().unwrap_or(before);
             batch.clear();
         };
@@ -488,16 +491,20 @@ pub struct Parts<'a> {
     pub id: [u8; 16],
     /// The JSON header; `format`, `version` and `columns` are filled in.
     pub header: &'a Header,
-    /// See [`Sidecar::map`].
-    pub map: &'a [u8],
+    /// Pieces of [`Sidecar::map`], which follow each other.
+    pub map: &'a [Vec<u8>],
     /// All other columns.
     pub columns: &'a Encoded,
 }
 
 impl Parts<'_> {
+    fn map_len(&self) -> usize {
+        self.map.iter().map(Vec::len).sum()
+    }
+
     /// What stands before the map.
     fn head(&self) -> std::io::Result<Vec<u8>> {
-        let map_len = self.map.len() as u64;
+        let map_len = self.map_len() as u64;
         let behind = map_len.next_multiple_of(8);
         let map = Column { table: "map".into(), name: "map".into(), kind: "u8".into(), rows: map_len, encoding: "raw".into(), offset: 0, bytes: map_len, raw_bytes: map_len };
         let others = self.columns.columns.iter().map(|c| Column { offset: behind + c.offset, ..c.clone() });
@@ -518,9 +525,11 @@ impl Parts<'_> {
         Ok(head)
     }
 
-    fn pieces(&self) -> std::io::Result<[Cow<'_, [u8]>; 4]> {
-        let padding = &[0; 8][..self.map.len().next_multiple_of(8) - self.map.len()];
-        Ok([self.head()?.into(), self.map.into(), padding.into(), self.columns.bytes.as_slice().into()])
+    fn pieces(&self) -> std::io::Result<Vec<Cow<'_, [u8]>>> {
+        let map_len = self.map_len();
+        let padding = &[0; 8][..map_len.next_multiple_of(8) - map_len];
+        let behind = [padding, &self.columns.bytes];
+        Ok(std::iter::once(self.head()?.into()).chain(self.map.iter().map(Into::into)).chain(behind.map(Into::into)).collect())
     }
 
     /// The file's bytes.
@@ -585,12 +594,12 @@ impl Sidecar {
 
     /// The file's bytes. `header.columns` is made here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        Parts { id: self.id, header: &self.header, map: &self.map, columns: &self.columns()? }.to_bytes()
+        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.to_bytes()
     }
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        Parts { id: self.id, header: &self.header, map: &self.map, columns: &self.columns()? }.write(path)
+        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.write(path)
     }
 
     /// Reads a file and checks every index in it.
@@ -807,9 +816,10 @@ mod tests {
         };
         fn forms<T: Element>(elements: impl ExactSizeIterator<Item = T> + Clone) -> [Vec<u8>; 3] {
             [Form::Plain, Form::Varint, Form::Delta].map(|form| {
-                let mut out = Vec::new();
-                form.encode(elements.clone(), T::default(), &mut out);
-                out
+                let mut room = vec![0; elements.len() * LONGEST];
+                let bytes = form.encode(elements.clone(), T::default(), &mut room);
+                room.truncate(bytes);
+                room
             })
         }
         let [plain, encoded @ ..] = forms(wide.iter().copied());
@@ -846,7 +856,7 @@ mod tests {
         let path = folder.path().join("x.mgza");
         let there = || std::fs::read_dir(folder.path()).unwrap().count();
         let (small, columns) = (small(), small().columns().unwrap());
-        let parts = Parts { id: small.id, header: &small.header, map: &small.map, columns: &columns };
+        let parts = Parts { id: small.id, header: &small.header, map: &[vec![1], vec![], vec![2, 3]], columns: &columns };
         let beside = parts.write_beside(&path).unwrap();
         assert_eq!((there(), path.exists()), (1, false));
         drop(beside);
@@ -865,8 +875,9 @@ mod tests {
         fn old<R: Row>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
             for (field, (name, kind, _)) in R::FIELDS.iter().enumerate() {
                 let mut raw = vec![0; rows.len() * width(kind).unwrap()];
-                let mut numbers = Vec::new();
-                R::encode(rows, &R::default(), field, &mut numbers);
+                let mut numbers = vec![0; rows.len() * LONGEST];
+                let bytes = R::encode(rows, &R::default(), field, &mut numbers);
+                numbers.truncate(bytes);
                 match R::FIELDS[field].2 {
                     Form::Plain => raw.copy_from_slice(&numbers),
                     form => raw = expand(&numbers, rows.len() as u64, width(kind).unwrap(), form == Form::Delta).unwrap(),

@@ -1,6 +1,6 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, Rows, state_key as key};
+use crate::emit::{Emitted, Rows, leb128, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
@@ -52,47 +52,39 @@ impl Strings {
     }
 }
 
-/// The address map's bytes, see [`MapHeader`].
-pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
+/// The address map's bytes, see [`MapHeader`], in pieces that follow each other.
+pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
     let mut numbers: FastMap<u128, u32> = FastMap::from_iter([(key(&ProbeState::IDLE), 0)]);
     let mut states = vec![ProbeState::IDLE];
-    let mut global = |s: &ProbeState| {
+    let global = |s: &ProbeState| {
         *numbers.entry(key(s)).or_insert_with(|| {
             states.push(*s);
             states.len() as u32 - 1
         })
     };
-    let translations: Vec<Vec<u32>> = clones.iter().map(|c| c.states.iter().map(&mut global).collect()).collect();
-    let lens: Vec<usize> = clones
-        .par_iter()
-        .zip(&translations)
-        .map(|(c, t)| {
-            // Numbers of one byte before and after leave the length as it is.
-            if t.len() <= 0x80 && t.iter().all(|&number| number < 0x80) {
-                return c.stream.len();
-            }
-            let mut len = 0;
-            renumber(&c.stream, t, |_| len += 1);
-            len
-        })
-        .collect();
-    let mut functions = Vec::with_capacity(clones.len());
-    let mut offset = 0u32;
-    for ((clone, &at), len) in clones.iter().zip(&placed.clones).zip(&lens) {
-        functions.push(MapFunction {
-            clone_start: at as u32,
-            clone_end: at as u32 + clone.code.len() as u32,
-            orig_start: clone.range.start as u32,
-            stream: offset,
-        });
-        offset += *len as u32;
+    // Of all clones in a row.
+    let translations: Vec<u32> = clones.iter().flat_map(|c| &c.states).map(global).collect();
+    let mut rest = &translations[..];
+    let mut own = Vec::with_capacity(clones.len());
+    for clone in clones {
+        let (translation, others) = rest.split_at(clone.states.len());
+        own.push(translation);
+        rest = others;
     }
-    let header = MapHeader { functions: functions.len() as u32, states: states.len() as u32, stream_len: offset.into() };
-    let mut head = Vec::with_capacity(16 + 16 * (functions.len() + states.len()));
+    let mut pieces: Vec<Streams> =
+        clones.par_chunks(CLONES).zip(own.par_chunks(CLONES)).zip(placed.clones.par_chunks(CLONES)).map(|((clones, own), places)| Streams::of(clones, own, places)).collect();
+    let mut len = 0u32;
+    for piece in &mut pieces {
+        piece.functions.iter_mut().for_each(|f| f.stream += len);
+        piece.marks.iter_mut().for_each(|m| m.stream += len);
+        len += piece.bytes.len() as u32;
+    }
+    let header = MapHeader { functions: clones.len() as u32, states: states.len() as u32, stream_len: len.into() };
+    let mut head = Vec::with_capacity(16 + 16 * (clones.len() + states.len()));
     head.extend_from_slice(&header.functions.to_le_bytes());
     head.extend_from_slice(&header.states.to_le_bytes());
     head.extend_from_slice(&header.stream_len.to_le_bytes());
-    for f in &functions {
+    for f in pieces.iter().flat_map(|p| &p.functions) {
         for word in [f.clone_start, f.clone_end, f.orig_start, f.stream] {
             head.extend_from_slice(&word.to_le_bytes());
         }
@@ -100,91 +92,75 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
     for s in states {
         head.extend_from_slice(&s.bytes());
     }
-    let len = head.len() + offset as usize;
-    // Room for the marks (16 bytes for 32 instructions of a byte or more each), in memory that nobody has touched yet.
-    let mut out = vec![0; len + offset as usize / 2];
-    out.truncate(len);
-    let (start, mut rest) = out.split_at_mut(head.len());
-    start.copy_from_slice(&head);
-    let mut pieces = Vec::with_capacity(clones.len());
-    for len in lens {
-        let (piece, behind) = rest.split_at_mut(len);
-        pieces.push(piece);
-        rest = behind;
-    }
-    let in_place = pieces.into_par_iter().zip(clones.par_iter().zip(&translations)).zip(&functions).fold(Vec::new, |mut marks, ((piece, (c, t)), function)| {
-        if t.iter().zip(0..).all(|(&to, from)| to == from) {
-            piece.copy_from_slice(&c.stream);
-        } else {
-            let mut at = 0;
-            renumber(&c.stream, t, |byte| {
-                piece[at] = byte;
-                at += 1;
+    let words = |m: &MapMark| [m.clone, m.orig, m.stream, m.state];
+    let marks = pieces.iter().flat_map(|p| &p.marks).flat_map(words).flat_map(u32::to_le_bytes).collect();
+    std::iter::once(head).chain(pieces.into_iter().map(|p| p.bytes)).chain([marks]).collect()
+}
+
+/// Clones whose part of the map is made at a time.
+const CLONES: usize = 256;
+
+/// The part of some clones in the address map. Offsets in the stream count from its own first byte.
+struct Streams {
+    functions: Vec<MapFunction>,
+    bytes: Vec<u8>,
+    marks: Vec<MapMark>,
+}
+
+impl Streams {
+    /// `states`: the file's numbers of each clone's states.
+    fn of(clones: &[Box<Emitted>], states: &[&[u32]], places: &[u64]) -> Streams {
+        let len: usize = clones.iter().map(|c| c.stream.len()).sum();
+        let mut all = Streams { functions: Vec::with_capacity(clones.len()), bytes: Vec::with_capacity(len + len / 8), marks: Vec::with_capacity(len / MARK_EVERY) };
+        for ((clone, states), &at) in clones.iter().zip(states).zip(places) {
+            all.functions.push(MapFunction {
+                clone_start: at as u32,
+                clone_end: at as u32 + clone.code.len() as u32,
+                orig_start: clone.range.start as u32,
+                stream: all.bytes.len() as u32,
             });
+            all.append(&clone.stream, states);
         }
-        mark(piece, function, &mut marks);
-        marks
-    });
-    let marks: Vec<Vec<u8>> = in_place.collect();
-    marks.iter().for_each(|marks| out.extend_from_slice(marks));
-    out
-}
+        all
+    }
 
-/// Appends the marks inside of one function of the map, whose stream is given.
-fn mark(stream: &[u8], function: &MapFunction, marks: &mut Vec<u8>) {
-    /// Instructions between two marks.
-    const EVERY: usize = 32;
-    let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: function.stream, state: 0 };
-    let (mut at, mut left) = (0, EVERY);
-    while let Some(&byte) = stream.get(at).filter(|_| mark.clone < function.clone_end) {
-        at += 1;
-        mark.orig += u32::from(byte >> 4);
-        mark.clone += u32::from(byte & 15);
-        if byte & 15 != 0 {
-            left -= 1;
-            if left == 0 {
-                left = EVERY;
-                mark.stream = function.stream + at as u32;
-                marks.extend([mark.clone, mark.orig, mark.stream, mark.state].into_iter().flat_map(u32::to_le_bytes));
+    /// Appends the last function's stream, with the file's numbers of its states, and the marks inside of it.
+    fn append(&mut self, stream: &[u8], states: &[u32]) {
+        let Some(function) = self.functions.last() else { return };
+        let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
+        let mut left = MARK_EVERY;
+        let mut at = 0;
+        while let Some(&byte) = stream.get(at) {
+            at += 1;
+            self.bytes.push(byte);
+            mark.orig += u32::from(byte >> 4);
+            mark.clone += u32::from(byte & 15);
+            if byte & 15 != 0 {
+                left -= 1;
+                if left == 0 {
+                    left = MARK_EVERY;
+                    self.marks.push(MapMark { stream: self.bytes.len() as u32, ..mark });
+                }
+            } else if byte == 0 {
+                let mut number = 0;
+                for shift in (0..32).step_by(7) {
+                    let Some(&byte) = stream.get(at) else { break };
+                    at += 1;
+                    number |= usize::from(byte & 0x7f) << shift;
+                    if byte & 0x80 == 0 {
+                        break;
+                    }
+                }
+                mark.state = states.get(number).copied().unwrap_or(0);
+                leb128(&mut self.bytes, mark.state.into());
             }
-        } else if byte == 0 {
-            let (number, len) = leb128(&stream[at..]);
-            mark.state = number;
-            at += len;
         }
+        debug_assert_eq!(mark.clone, function.clone_end);
     }
 }
 
-/// The number that some bytes begin with, and how many they are.
-fn leb128(bytes: &[u8]) -> (u32, usize) {
-    let mut number = 0u32;
-    for (i, byte) in bytes.iter().enumerate() {
-        number |= u32::from(byte & 0x7f) << (7 * i);
-        if byte & 0x80 == 0 {
-            return (number, i + 1);
-        }
-    }
-    (number, bytes.len())
-}
-
-/// Tells the bytes of a function's stream, with the file's state numbers.
-fn renumber(stream: &[u8], numbers: &[u32], mut put: impl FnMut(u8)) {
-    let mut at = 0;
-    while let Some(&byte) = stream.get(at) {
-        put(byte);
-        at += 1;
-        if byte == 0 {
-            let (number, len) = leb128(&stream[at..]);
-            at += len;
-            let mut value = numbers.get(number as usize).copied().unwrap_or(0);
-            while value >= 0x80 {
-                put(value as u8 | 0x80);
-                value >>= 7;
-            }
-            put(value as u8);
-        }
-    }
-}
+/// Instructions between two marks.
+const MARK_EVERY: usize = 32;
 
 /// A sidecar but for its file.
 #[derive(Debug, Default)]
@@ -193,8 +169,8 @@ pub struct Annotations {
     pub id: [u8; 16],
     /// The header; the report is still to be put in.
     pub header: Header,
-    /// The address map.
-    pub map: Vec<u8>,
+    /// Pieces of the address map, which follow each other.
+    pub map: Vec<Vec<u8>>,
     /// All other columns.
     pub columns: Encoded,
 }

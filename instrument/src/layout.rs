@@ -526,7 +526,8 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
-    let pieces: Vec<Piece> = parts.clones.iter().zip(&placed.clones).enumerate().flat_map(|(n, (c, &at))| clone_pieces(parts.unwind, c, n, at)).collect();
+    let pieces = parts.clones.par_iter().zip(&placed.clones).enumerate().flat_map_iter(|(n, (c, &at))| clone_pieces(parts.unwind, c, n, at));
+    let pieces: Vec<Piece> = pieces.collect();
     let mut lsdas = Vec::with_capacity(pieces.len());
     for piece in &pieces {
         let at = segment.align(4);
@@ -539,50 +540,37 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
-    let with_effect = |instructions: Vec<u8>| {
-        let effect = cfi::effect(&instructions);
-        (instructions, effect)
-    };
-    let kept = |fde: &Fde| {
-        let start = fde.range.start;
-        match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
-            Some(i) => Ok(with_effect(i)),
-            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(with_effect(fde.instructions.to_vec())),
-            None => Err(Refusal::declined("unwind tables with unknown instructions")),
-        }
-    };
-    let moved = |piece: &Piece| {
-        let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
-        cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
-            .map(with_effect)
-            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))
-    };
-    let kept: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
-    let moved: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = pieces.par_iter().map(moved).collect();
-    let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
+    let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
     let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
-    let mut unseen_code = Vec::new();
-    for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
+    let kept = |(n, fde): (usize, &Fde)| {
+        let start = fde.range.start;
+        let (instructions, effect) = match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
+            Some((instructions, effect)) => (instructions, Some(effect)),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => (fde.instructions.to_vec(), cfi::effect(fde.instructions)),
+            None => return Err(Refusal::declined("unwind tables with unknown instructions")),
+        };
         let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
         let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
-        unseen_code.extend(unseen(fde).then_some(fde.range.start));
-        let (instructions, effect) = instructions?;
-        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins });
-    }
-    for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
-        let piece = &pieces[n];
+        Ok(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins })
+    };
+    let moved = |(n, (piece, &lsda)): (usize, (&Piece, &Option<u64>))| {
+        let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
+        let (instructions, effect) = cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
+            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))?;
         let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
-        unseen_code.extend(unseen(piece.fde).then_some(code.start));
-        let (instructions, effect) = instructions?;
-        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect, adjoins });
-    }
-    let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
-    for entry in merge::merge(entries, most_bytes) {
+        Ok(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect: Some(effect), adjoins })
+    };
+    let kept: Vec<merge::Part> = parts.unwind.fdes.par_iter().enumerate().map(kept).collect::<Result<_, Refusal>>()?;
+    let moved: Vec<merge::Part> = pieces.par_iter().zip(&lsdas).enumerate().map(moved).collect::<Result<_, Refusal>>()?;
+    let unseen_kept = parts.unwind.fdes.iter().filter(|fde| unseen(fde)).map(|fde| fde.range.start);
+    let unseen_moved = pieces.iter().zip(&moved).filter(|(piece, _)| unseen(piece.fde)).map(|(_, part)| part.code.start);
+    let unseen_code: Vec<u64> = unseen_kept.chain(unseen_moved).collect();
+    for entry in merge::merge(kept.into_iter().chain(moved), most_bytes) {
         frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
     }
     if let Some(at) = handlers {
@@ -645,17 +633,13 @@ impl Piece<'_> {
     }
 }
 
-fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, number: usize, at: u64) -> Vec<Piece<'a>> {
-    let mut pieces = Vec::new();
-    for fde in unwind.covering(&clone.range) {
+fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, number: usize, at: u64) -> impl Iterator<Item = Piece<'a>> {
+    unwind.covering(&clone.range).iter().filter_map(move |fde| {
         let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
         let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
         let offsets = (clone.clone_from(start), to);
-        if start < end && offsets.0 < offsets.1 {
-            pieces.push(Piece { fde, clone, number, at, start, end, offsets });
-        }
-    }
-    pieces
+        (start < end && offsets.0 < offsets.1).then_some(Piece { fde, clone, number, at, start, end, offsets })
+    })
 }
 
 /// The exception table of a clone piece; `None` if something is out of reach.

@@ -88,20 +88,23 @@ impl Open {
 }
 
 /// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
-pub fn merge(parts: impl IntoIterator<Item = Part>, most_bytes: usize) -> Vec<Part> {
-    let mut out = Vec::new();
+pub fn merge(parts: impl IntoIterator<Item = Part>, most_bytes: usize) -> impl Iterator<Item = Part> {
+    let mut parts = parts.into_iter();
     let mut open: Option<Open> = None;
-    for part in parts {
-        let Err(part) = (match &mut open {
-            Some(open) => open.add(part, most_bytes),
-            None => Err(part),
-        }) else {
-            continue;
-        };
-        out.extend(open.replace(Open::new(part)).map(|o| o.entry));
-    }
-    out.extend(open.map(|o| o.entry));
-    out
+    std::iter::from_fn(move || {
+        for part in parts.by_ref() {
+            let Err(part) = (match &mut open {
+                Some(open) => open.add(part, most_bytes),
+                None => Err(part),
+            }) else {
+                continue;
+            };
+            if let Some(complete) = open.replace(Open::new(part)) {
+                return Some(complete.entry);
+            }
+        }
+        open.take().map(|open| open.entry)
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +151,7 @@ mod tests {
         let orders: [[&[u8]; 4]; 5] = [[FRAME, PUSH, &[], FRAME], [FRAME, &[], &[], PUSH], [&[], FRAME, FRAME, PUSH], [&[], &[], &[], PUSH], [PUSH, &[], &[], &[]]];
         for instructions in orders {
             let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x3e, i)).collect();
-            let merged = merge(parts.clone(), MOST_BYTES_SOFT);
+            let merged: Vec<Part> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
@@ -167,17 +170,17 @@ mod tests {
         let other = Part { cie: 1, ..part(0x1140..0x1180, PUSH) };
         let unbalanced = part(0x1180..0x11c0, &[0x41, 0x0a]);
         let parts = vec![part(0x1000..0x1040, FRAME), apart, caught, part(0x1100..0x1140, PUSH), other, unbalanced, part(0x11c0..0x1200, PUSH)];
-        assert_eq!(merge(parts.clone(), MOST_BYTES_SOFT), parts);
+        assert_eq!(merge(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), parts);
         let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
-        assert_eq!(merge(without_padding.clone(), MOST_BYTES_SOFT), without_padding);
+        assert_eq!(merge(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), without_padding);
         let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
-        assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).len(), 1);
+        assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).count(), 1);
     }
 
     #[test]
     fn entries_do_not_grow_without_bound() {
         for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
-            let merged = merge((0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)), most);
+            let merged: Vec<Part> = merge((0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)), most).collect();
             assert!(merged.len() > 5 && merged.iter().all(|p| p.instructions.len() <= most + 16));
             assert!(merged.windows(2).all(|w| w[0].code.end + 4 == w[1].code.start));
         }
