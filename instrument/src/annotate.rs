@@ -1,6 +1,6 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, Rows, leb128, state_key as key};
+use crate::emit::{Emitted, Rows, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
@@ -84,17 +84,18 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
     head.extend_from_slice(&header.functions.to_le_bytes());
     head.extend_from_slice(&header.states.to_le_bytes());
     head.extend_from_slice(&header.stream_len.to_le_bytes());
-    for f in pieces.iter().flat_map(|p| &p.functions) {
-        for word in [f.clone_start, f.clone_end, f.orig_start, f.stream] {
-            head.extend_from_slice(&word.to_le_bytes());
-        }
-    }
-    for s in states {
-        head.extend_from_slice(&s.bytes());
-    }
-    let words = |m: &MapMark| [m.clone, m.orig, m.stream, m.state];
-    let marks = pieces.iter().flat_map(|p| &p.marks).flat_map(words).flat_map(u32::to_le_bytes).collect();
+    let functions = pieces.iter().flat_map(|p| &p.functions);
+    functions.for_each(|f| words(&mut head, [f.clone_start, f.clone_end, f.orig_start, f.stream]));
+    states.iter().for_each(|s| head.extend_from_slice(&s.bytes()));
+    let mut marks = Vec::with_capacity(16 * pieces.iter().map(|p| p.marks.len()).sum::<usize>());
+    pieces.iter().flat_map(|p| &p.marks).for_each(|m| words(&mut marks, [m.clone, m.orig, m.stream, m.state]));
     std::iter::once(head).chain(pieces.into_iter().map(|p| p.bytes)).chain([marks]).collect()
+}
+
+/// Appends a row of the map.
+fn words(out: &mut Vec<u8>, row: [u32; 4]) {
+    let [a, b, c, d] = row.map(u128::from);
+    out.extend_from_slice(&(a | b << 32 | c << 64 | d << 96).to_le_bytes());
 }
 
 /// Clones whose part of the map is made at a time.
@@ -129,34 +130,56 @@ impl Streams {
         let Some(function) = self.functions.last() else { return };
         let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
         let mut left = MARK_EVERY;
+        // A check of the vector's room for each byte would take longer than the rest.
+        const ROOM: usize = 256;
+        let (mut room, mut filled) = ([0; ROOM], 0);
         let mut at = 0;
         while let Some(&byte) = stream.get(at) {
             at += 1;
-            self.bytes.push(byte);
+            room[filled] = byte;
+            filled += 1;
             mark.orig += u32::from(byte >> 4);
             mark.clone += u32::from(byte & 15);
             if byte & 15 != 0 {
                 left -= 1;
                 if left == 0 {
                     left = MARK_EVERY;
-                    self.marks.push(MapMark { stream: self.bytes.len() as u32, ..mark });
+                    self.marks.push(MapMark { stream: (self.bytes.len() + filled) as u32, ..mark });
                 }
             } else if byte == 0 {
-                let mut number = 0;
-                for shift in (0..32).step_by(7) {
-                    let Some(&byte) = stream.get(at) else { break };
-                    at += 1;
-                    number |= usize::from(byte & 0x7f) << shift;
-                    if byte & 0x80 == 0 {
-                        break;
-                    }
-                }
+                let (number, len) = number(&stream[at..]);
+                at += len;
                 mark.state = states.get(number).copied().unwrap_or(0);
-                leb128(&mut self.bytes, mark.state.into());
+                let mut rest = mark.state;
+                while rest >= 0x80 {
+                    room[filled] = rest as u8 | 0x80;
+                    filled += 1;
+                    rest >>= 7;
+                }
+                room[filled] = rest as u8;
+                filled += 1;
+            }
+            // (A number has five bytes at most.)
+            if filled > ROOM - 6 {
+                self.bytes.extend_from_slice(&room[..filled]);
+                filled = 0;
             }
         }
+        self.bytes.extend_from_slice(&room[..filled]);
         debug_assert_eq!(mark.clone, function.clone_end);
     }
+}
+
+/// The LEB128 number that some bytes begin with, and how many they are.
+fn number(bytes: &[u8]) -> (usize, usize) {
+    let mut number = 0;
+    for (n, &byte) in bytes.iter().enumerate().take(5) {
+        number |= usize::from(byte & 0x7f) << (7 * n);
+        if byte & 0x80 == 0 {
+            return (number, n + 1);
+        }
+    }
+    (number, bytes.len().min(5))
 }
 
 /// Instructions between two marks.
