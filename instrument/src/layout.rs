@@ -22,6 +22,7 @@ use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, Cover, FLAVOU
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Parts<'a> {
     pub clones: &'a [Box<Emitted>],
     /// What stands under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
+    /// The parts of each clone that unwind entries describe.
+    pub pieces: &'a [Vec<Piece>],
     /// How many records each clone has.
     pub record_counts: &'a [u32],
     /// `abi::FLAVOUR_*`.
@@ -522,21 +525,23 @@ struct Frames {
 }
 
 /// Writes exception tables and unwind tables.
-fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, shown: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, shown: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
-    let pieces = parts.clones.par_iter().zip(&placed.clones).enumerate().flat_map_iter(|(n, (c, &at))| clone_pieces(parts.unwind, c, n, at));
-    let pieces: Vec<Piece> = pieces.collect();
+    let mut pieces = Vec::with_capacity(parts.clones.len());
+    for (number, ((own, clone), &at)) in parts.pieces.iter().zip(parts.clones).zip(&placed.clones).enumerate() {
+        pieces.extend(own.iter().map(|piece| PlacedPiece { piece, fde: &parts.unwind.fdes[piece.fde as usize], clone, number, at }));
+    }
     let mut lsdas = Vec::with_capacity(pieces.len());
     for piece in &pieces {
-        let at = segment.align(4);
-        let written = match piece.fde.lsda {
-            Some(old) => Some(clone_lsda(parts.unwind, piece, old, at, resolver).ok_or_else(out_of_reach)?),
-            None => None,
+        let Some(old) = piece.fde.lsda else {
+            lsdas.push(None);
+            continue;
         };
-        lsdas.push(written.as_ref().map(|_| at));
-        segment.bytes.extend_from_slice(&written.unwrap_or_default());
+        let at = segment.align(4);
+        segment.bytes.extend_from_slice(&clone_lsda(parts.unwind, piece, old, at, resolver).ok_or_else(out_of_reach)?);
+        lsdas.push(Some(at));
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
@@ -545,30 +550,30 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
     let all_run = parts.translated || shown.is_some();
     let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
-    let kept = |(n, fde): (usize, &Fde)| {
+    let kept = |(n, fde): (usize, &Fde<'a>)| {
         let start = fde.range.start;
         let (instructions, effect) = match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
-            Some((instructions, effect)) => (instructions, Some(effect)),
-            None if parts.unwind.cies[fde.cie].code_align == 1 => (fde.instructions.to_vec(), cfi::effect(fde.instructions)),
+            Some((instructions, effect)) => (instructions.into(), Some(effect)),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => (fde.instructions.into(), cfi::effect(fde.instructions)),
             None => return Err(Refusal::declined("unwind tables with unknown instructions")),
         };
         let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
         let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
         Ok(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins })
     };
-    let moved = |(n, (piece, &lsda)): (usize, (&Piece, &Option<u64>))| {
-        let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
-        let (instructions, effect) = cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
-            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))?;
-        let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
+    let kept: Vec<merge::Part> = parts.unwind.fdes.par_iter().enumerate().map(kept).collect::<Result<_, Refusal>>()?;
+    if pieces.iter().any(|p| p.piece.instructions.is_none()) {
+        return Err(Refusal::failed("unwind instructions of a function that was taken for understood"));
+    }
+    let moved = |(n, (piece, lsda)): (usize, (&PlacedPiece<'a>, Option<u64>))| {
+        let (instructions, effect) = piece.piece.instructions.as_ref()?;
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
-        Ok(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect: Some(effect), adjoins })
+        Some(merge::Part { cie: piece.fde.cie, code: piece.code(), lsda, instructions: instructions.into(), effect: Some(*effect), adjoins })
     };
-    let kept: Vec<merge::Part> = parts.unwind.fdes.par_iter().enumerate().map(kept).collect::<Result<_, Refusal>>()?;
-    let moved: Vec<merge::Part> = pieces.par_iter().zip(&lsdas).enumerate().map(moved).collect::<Result<_, Refusal>>()?;
+    let moved = pieces.iter().zip(lsdas).enumerate().filter_map(moved);
     let unseen_kept = parts.unwind.fdes.iter().filter(|fde| unseen(fde)).map(|fde| fde.range.start);
-    let unseen_moved = pieces.iter().zip(&moved).filter(|(piece, _)| unseen(piece.fde)).map(|(_, part)| part.code.start);
+    let unseen_moved = pieces.iter().filter(|piece| unseen(piece.fde)).map(|piece| piece.code().start);
     let unseen_code: Vec<u64> = unseen_kept.chain(unseen_moved).collect();
     for entry in merge::merge(kept.into_iter().chain(moved), most_bytes) {
         frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
@@ -590,18 +595,44 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
 }
 
 /// The part of a clone that one unwind entry describes.
-struct Piece<'a> {
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Number of the entry.
+    fde: u32,
+    /// Original code.
+    start: u64,
+    end: u64,
+    /// Offsets of that code in the clone.
+    offsets: (u32, u32),
+    /// The entry's instructions for it, if they are understood.
+    instructions: Option<(Vec<u8>, cfi::Effect)>,
+}
+
+/// The parts of a clone that unwind entries describe. Best asked for while it is at hand.
+pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
+    let covering = unwind.covering(&clone.range);
+    let mut pieces = Vec::with_capacity(covering.len());
+    for (fde, n) in unwind.fdes[covering.clone()].iter().zip(covering.start as u32..) {
+        let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
+        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
+        let offsets = (clone.clone_from(start), to);
+        if start < end && offsets.0 < offsets.1 {
+            let map = |a: u64| u64::from(clone.clone_from(a) - offsets.0);
+            pieces.push(Piece { fde: n, start, end, offsets, instructions: cfi::rewrite(unwind.source(fde), start, end, map) });
+        }
+    }
+    pieces
+}
+
+/// A piece, and where it went.
+struct PlacedPiece<'a> {
+    piece: &'a Piece,
     fde: &'a Fde<'a>,
     clone: &'a Emitted,
     /// Number of the clone.
     number: usize,
     /// Clone address of the function.
     at: u64,
-    /// Original code.
-    start: u64,
-    end: u64,
-    /// Offsets of that code in the clone.
-    offsets: (u32, u32),
 }
 
 /// Whether the program does not find an entry when it unwinds. Where a file has no search table (static executables of gcc), start-up code registers the entries
@@ -624,30 +655,29 @@ fn follows(parts: &Parts, before: &Fde, next: &Fde) -> bool {
     })
 }
 
-impl Piece<'_> {
+impl PlacedPiece<'_> {
+    /// Its addresses.
+    fn code(&self) -> Range<u64> {
+        let (from, to) = self.piece.offsets;
+        self.at + u64::from(from)..self.at + u64::from(to)
+    }
+
     /// Whether nothing but padding lies between another piece and this one.
-    fn follows(&self, before: &Piece) -> bool {
-        let joined = self.number == before.number && self.offsets.0 == before.offsets.1;
-        let next = self.number == before.number + 1 && self.offsets.0 == 0 && before.offsets.1 as usize == before.clone.code.len();
+    fn follows(&self, before: &PlacedPiece) -> bool {
+        let (start, end) = (self.piece.offsets.0, before.piece.offsets.1);
+        let joined = self.number == before.number && start == end;
+        let next = self.number == before.number + 1 && start == 0 && end as usize == before.clone.code.len();
         joined || next
     }
 }
 
-fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, number: usize, at: u64) -> impl Iterator<Item = Piece<'a>> {
-    unwind.covering(&clone.range).iter().filter_map(move |fde| {
-        let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
-        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
-        let offsets = (clone.clone_from(start), to);
-        (start < end && offsets.0 < offsets.1).then_some(Piece { fde, clone, number, at, start, end, offsets })
-    })
-}
-
 /// The exception table of a clone piece; `None` if something is out of reach.
-fn clone_lsda(unwind: &Tables, piece: &Piece, old: u64, at: u64, resolver: &Resolver) -> Option<Vec<u8>> {
+fn clone_lsda(unwind: &Tables, placed: &PlacedPiece, old: u64, at: u64, resolver: &Resolver) -> Option<Vec<u8>> {
     let lsda = unwind.lsdas.get(&old)?;
+    let piece = placed.piece;
     let place = |address: u64| {
-        let offset = if address >= piece.end { piece.offsets.1 } else { piece.clone.clone_from(address.max(piece.start)) };
-        piece.at + u64::from(offset)
+        let offset = if address >= piece.end { piece.offsets.1 } else { placed.clone.clone_from(address.max(piece.start)) };
+        placed.at + u64::from(offset)
     };
     let mut sites = Vec::with_capacity(lsda.sites.len());
     for site in &lsda.sites {
@@ -657,5 +687,5 @@ fn clone_lsda(unwind: &Tables, piece: &Piece, old: u64, at: u64, resolver: &Reso
             sites.push(CallSite { start, end, pad, action: site.action });
         }
     }
-    lsda.write(at, piece.at + u64::from(piece.offsets.0), &sites)
+    lsda.write(at, placed.code().start, &sites)
 }

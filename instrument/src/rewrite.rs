@@ -11,7 +11,7 @@ use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, Rows, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
 use crate::ir::{FunctionId, ImplicitLoads};
-use crate::layout::{Parts, lay_out, place};
+use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::report::{Counts, Report};
 use crate::unwind::Tables;
 use crate::risk::Own;
@@ -113,11 +113,11 @@ const ENDBR: u64 = 4;
 
 /// A function's outcome.
 enum Outcome {
-    Cloned(Box<Emitted>, ImplicitLoads),
+    Cloned(Box<Emitted>, Vec<Piece>, ImplicitLoads),
     Left(String),
 }
 
-fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
+fn one(input: &Input, unwind: &Tables, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
     let id = FunctionId(index as u32);
     let function = match analyze(input, program, id, options) {
         Ok(function) => function,
@@ -125,7 +125,10 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
     };
     let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
     match emit(&function, bytes, options.flavour, fixed, options.translated) {
-        Ok(emitted) => Outcome::Cloned(Box::new(emitted), function.implicit),
+        Ok(emitted) => {
+            let pieces = layout::pieces(unwind, &emitted);
+            Outcome::Cloned(Box::new(emitted), pieces, function.implicit)
+        }
         Err(error) => Outcome::Left(error.to_string()),
     }
 }
@@ -172,7 +175,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     };
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
+    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &unwind, &program, i, options, fixed)).collect();
 
     if input.hook_calls {
         let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
@@ -185,14 +188,15 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());
-    let mut clones = Vec::with_capacity(outcomes.len());
+    let (mut clones, mut pieces) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
     for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
         let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
-            Outcome::Cloned(clone, implicit) => {
+            Outcome::Cloned(clone, own, implicit) => {
                 report.cloned(&info.range, implicit);
                 entry.clone = Some(clones.len());
                 clones.push(clone);
+                pieces.push(own);
             }
             Outcome::Left(reason) => {
                 report.left(&reason);
@@ -212,7 +216,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, covers, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, pieces, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -222,6 +226,8 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
+    /// Of each clone.
+    pieces: Vec<Vec<Piece>>,
     covers: Vec<Cover>,
     /// Of the input.
     hash: u64,
@@ -236,7 +242,7 @@ fn symbol(entry: &Entry) -> String {
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, mut clones, covers, hash, mut report, wrapped } = gathered;
+    let Gathered { entries, mut clones, pieces, covers, hash, mut report, wrapped } = gathered;
     let mut rows: Vec<Rows> = clones.iter_mut().map(|c| std::mem::take(&mut c.rows)).collect();
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
@@ -255,6 +261,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         unwind,
         clones: &clones,
         covers: &covers,
+        pieces: &pieces,
         record_counts: &record_counts,
         flavour: options.flavour,
         translated: options.translated,
@@ -303,6 +310,6 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         ..Header::default()
     };
     // Nor is there anything to wait for here.
-    rayon::spawn(move || drop((clones, rows, entries)));
+    rayon::spawn(move || drop((clones, pieces, rows, entries)));
     Ok(Rewritten { image, annotations, report })
 }

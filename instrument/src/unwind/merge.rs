@@ -10,6 +10,7 @@
 //! ```
 
 use super::cfi;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through twenty frames of short functions took 2.2 times as long in
@@ -22,7 +23,7 @@ const RESTORE: u8 = 0x0b;
 
 /// The entry of one piece of code, as it would stand alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Part<'a> {
     /// Index of the common part.
     pub cie: usize,
     /// Code.
@@ -30,7 +31,7 @@ pub struct Part {
     /// Address of its exception table.
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
-    pub instructions: Vec<u8>,
+    pub instructions: Cow<'a, [u8]>,
     /// What they do, see [`cfi::effect`]: merging is on one core.
     pub effect: Option<cfi::Effect>,
     /// Between the part before and this one is nothing but padding.
@@ -38,8 +39,8 @@ pub struct Part {
 }
 
 /// An entry that may get more parts.
-struct Open {
-    entry: Part,
+struct Open<'a> {
+    entry: Part<'a>,
     /// Code address that the instructions have moved on to.
     placed: u64,
     /// Where the instructions of the last function begin whose state is not taken back yet.
@@ -48,8 +49,8 @@ struct Open {
     closed: bool,
 }
 
-impl Open {
-    fn new(entry: Part) -> Open {
+impl<'a> Open<'a> {
+    fn new(entry: Part<'a>) -> Open<'a> {
         let effect = entry.effect.filter(|e| e.balanced && entry.lsda.is_none());
         let placed = entry.code.start + effect.map_or(0, |e| e.reach);
         let dirty = (!entry.instructions.is_empty()).then_some(0);
@@ -57,11 +58,11 @@ impl Open {
     }
 
     /// Adds the next part, or gives it back.
-    fn add(&mut self, part: Part, most_bytes: usize) -> Result<(), Part> {
+    fn add(&mut self, part: Part<'a>, most_bytes: usize) -> Result<(), Part<'a>> {
         if self.closed || !part.adjoins || part.cie != self.entry.cie || self.entry.instructions.len() + part.instructions.len() > most_bytes {
             return Err(part);
         }
-        let mut own = Open::new(part);
+        let own = Open::new(part);
         if own.closed {
             return Err(own.entry);
         }
@@ -69,8 +70,11 @@ impl Open {
         if self.dirty.is_some() && end == start {
             return Err(own.entry);
         }
-        let out = &mut self.entry.instructions;
         self.entry.code.end = own.entry.code.end;
+        if self.dirty.is_none() && own.dirty.is_none() {
+            return Ok(());
+        }
+        let out = self.entry.instructions.to_mut();
         if let Some(last) = self.dirty.take() {
             out.insert(last, REMEMBER);
             cfi::advance(out, end - self.placed);
@@ -80,7 +84,7 @@ impl Open {
         if own.dirty.is_some() {
             cfi::advance(out, start - self.placed);
             self.dirty = Some(out.len());
-            out.append(&mut own.entry.instructions);
+            out.extend_from_slice(&own.entry.instructions);
             self.placed = own.placed;
         }
         Ok(())
@@ -88,7 +92,7 @@ impl Open {
 }
 
 /// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
-pub fn merge(parts: impl IntoIterator<Item = Part>, most_bytes: usize) -> impl Iterator<Item = Part> {
+pub fn merge<'a>(parts: impl IntoIterator<Item = Part<'a>>, most_bytes: usize) -> impl Iterator<Item = Part<'a>> {
     let mut parts = parts.into_iter();
     let mut open: Option<Open> = None;
     std::iter::from_fn(move || {
@@ -119,8 +123,8 @@ mod tests {
     /// push rbx at 2.
     const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
 
-    fn part(code: Range<u64>, instructions: &[u8]) -> Part {
-        Part { cie: 0, code, lsda: None, instructions: instructions.to_vec(), effect: cfi::effect(instructions), adjoins: true }
+    fn part(code: Range<u64>, instructions: &[u8]) -> Part<'_> {
+        Part { cie: 0, code, lsda: None, instructions: instructions.into(), effect: cfi::effect(instructions), adjoins: true }
     }
 
     fn cie() -> Cie<'static> {

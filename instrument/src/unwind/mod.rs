@@ -275,14 +275,14 @@ impl<'a> Tables<'a> {
         cfi::Source { instructions: fde.instructions, start: fde.range.start, code_align: cie.code_align, encoding: cie.encoding }
     }
 
-    /// Entries that cover part of `range`.
-    pub fn covering(&self, range: &Range<u64>) -> &[Fde<'a>] {
+    /// Numbers of the entries that cover part of `range`.
+    pub fn covering(&self, range: &Range<u64>) -> Range<usize> {
         let end = self.fdes.partition_point(|f| f.range.start < range.end);
         let mut start = end;
         while start > 0 && self.fdes[start - 1].range.end > range.start {
             start -= 1;
         }
-        &self.fdes[start..end]
+        start..end
     }
 }
 
