@@ -31,7 +31,23 @@ def decompress(data, raw_bytes):
         if not shutil.which("zstd"):
             raise SystemExit("reading sidecars needs zstd: `apt install zstd` or `pip install zstandard`") from None
         return subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True).stdout
-    return zstandard.ZstdDecompressor().decompress(data, max_output_size=raw_bytes)
+    # A column may have several frames.
+    return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(raw_bytes)
+
+
+def numbers(data, kind, is_delta):
+    """The elements that LEB128 numbers with the sign in the lowest bit stand for, or differences of elements."""
+    mask = (1 << 8 * struct.calcsize(f"<{WIDTHS[kind]}")) - 1
+    out, last, number, shift = [], 0, 0, 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            value = number >> 1 ^ -(number & 1)
+            last = (last + value if is_delta else value) & mask
+            out.append(last - (mask + 1) if kind == "i64" and last >> 63 else last)
+            number = shift = 0
+    return tuple(out)
 
 
 class Sidecar:
@@ -51,10 +67,12 @@ class Sidecar:
         (c,) = [c for c in self.header["columns"] if c["table"] == table and c["name"] == name]
         start = self.body + c["offset"]
         data = self.bytes[start : start + c["bytes"]]
-        if c["encoding"] == "zstd":
+        if c["encoding"] != "raw":
             data = decompress(data, c["raw_bytes"])
         if len(data) != c["raw_bytes"]:
             raise ValueError(f"column {table}.{name} has {len(data)} bytes, not {c['raw_bytes']}")
+        if c["encoding"] in ("varint", "delta"):
+            return numbers(data, c["kind"], c["encoding"] == "delta")
         return struct.unpack(f"<{c['rows']}{WIDTHS[c['kind']]}", data)
 
 

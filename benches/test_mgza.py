@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mgza import NOPS, PRELUDE, Sidecar, ptwrite_length, ptwrites_to_nops  # noqa: E402
+from mgza import NOPS, PRELUDE, Sidecar, numbers, ptwrite_length, ptwrites_to_nops  # noqa: E402
 
 
 def sidecar(ips):
@@ -33,6 +33,14 @@ class Lengths(unittest.TestCase):
 
     def test_nops_have_the_length_that_they_stand_for(self):
         self.assertTrue(all(len(v) == k for k, v in NOPS.items()))
+
+
+class Columns(unittest.TestCase):
+    def test_numbers_are_those_that_were_written(self):
+        self.assertEqual(numbers(bytes((0, 1, 2, 0x80, 1, 0x7F)), "i64", False), (0, -1, 1, 64, -64))
+        self.assertEqual(numbers(bytes((1, 2)), "u32", False), (0xFFFFFFFF, 1))
+        self.assertEqual(numbers(bytes((0x80, 0x20, 8, 3, 0)), "u64", True), (0x800, 0x804, 0x802, 0x802))
+        self.assertEqual(numbers(bytes((1, 4)), "u32", True), (0xFFFFFFFF, 1))
 
 
 class Patching(unittest.TestCase):

@@ -1,33 +1,32 @@
-//! Columns on disk: each field of a table is one little-endian array, compressed by zstd.
+//! Columns on disk: each field of a table is one array, in a form in which it takes few bytes ([`Form`]), compressed by zstd.
 
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use zstd::bulk::Compressor;
 
-/// Declares a table's row type and its conversion to and from columns.
+/// Declares a table's row type and its conversion to and from columns. Behind each field's type stands the [`Form`] of its column.
 macro_rules! table {
-    ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident, )* }) => {
+    ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident => $form:ident, )* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[$fdoc])* pub $field: $ty, )* }
 
         impl crate::columns::Row for $name {
-            const FIELDS: &'static [(&'static str, &'static str)] = &[ $( (stringify!($field), stringify!($ty)), )* ];
-            fn encode(rows: &[Self], field: usize, out: &mut Vec<u8>) {
+            const FIELDS: &'static [(&'static str, &'static str, crate::columns::Form)] =
+                &[ $( (stringify!($field), stringify!($ty), crate::columns::Form::$form), )* ];
+            fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize {
                 let mut at = 0;
                 $( if field == at {
-                    // Room first: a check of the capacity for each row would take longer than the rest.
-                    let before = out.len();
-                    out.resize(before + rows.len() * size_of::<$ty>(), 0);
-                    for (row, to) in rows.iter().zip(out[before..].chunks_exact_mut(size_of::<$ty>())) {
-                        to.copy_from_slice(&row.$field.to_le_bytes());
-                    }
-                    return;
+                    return crate::columns::Form::$form.encode(rows.iter().map(|row| row.$field), before.$field, room);
                 } at += 1; )*
                 let _ = at;
+                0
             }
             fn decode(rows: &mut [Self], field: usize, bytes: &[u8]) {
                 let mut at = 0;
@@ -45,14 +44,127 @@ macro_rules! table {
 pub(crate) use table;
 
 /// A table row that can be taken apart into columns.
-pub(crate) trait Row: Default + Clone {
-    /// Names and types of the fields.
-    const FIELDS: &'static [(&'static str, &'static str)];
-    /// Appends one field of all rows.
-    fn encode(rows: &[Self], field: usize, out: &mut Vec<u8>);
-    /// Sets one field of all rows.
+pub(crate) trait Row: Copy + Default + Send + Sync {
+    /// Names, types and forms of the fields.
+    const FIELDS: &'static [(&'static str, &'static str, Form)];
+    /// Writes one field of all rows to the beginning of `room`, [`LONGEST`] bytes for each, and tells how many bytes that were. `before`: the row before them.
+    fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
+    /// Sets one field of all rows, from little-endian elements.
     fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);
 }
+
+/// The form of a column's elements before compression. Compression takes time by the byte, and finds less in wide numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Little-endian.
+    Plain,
+    /// LEB128, the sign in the lowest bit: for numbers that are small, of either sign.
+    Varint,
+    /// The difference to the element before (0 before the first), modulo the type's width, as [`Form::Varint`] has it: for numbers that follow each other.
+    Delta,
+}
+
+/// Most bytes of a LEB128 number.
+const LONGEST: usize = 10;
+
+impl Form {
+    /// [`Column::encoding`] of such a column.
+    fn encoding(self) -> &'static str {
+        match self {
+            Form::Plain => "zstd",
+            Form::Varint => "varint",
+            Form::Delta => "delta",
+        }
+    }
+
+    /// Writes elements, see [`Row::encode`].
+    #[inline]
+    pub(crate) fn encode<T: Element>(self, elements: impl ExactSizeIterator<Item = T>, before: T, room: &mut [u8]) -> usize {
+        match self {
+            Form::Plain => {
+                let bytes = elements.len() * size_of::<T>();
+                elements.zip(room.chunks_exact_mut(size_of::<T>())).for_each(|(element, to)| element.put(to));
+                bytes
+            }
+            Form::Varint => varints(elements.map(|element| element.distance(T::default())), room),
+            Form::Delta => {
+                let mut last = before;
+                varints(elements.map(|element| element.distance(std::mem::replace(&mut last, element))), room)
+            }
+        }
+    }
+}
+
+/// Writes LEB128 numbers, and tells their bytes.
+#[inline]
+fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
+    let mut at = 0;
+    for mut number in numbers {
+        while number >= 0x80 {
+            room[at] = number as u8 | 0x80;
+            number >>= 7;
+            at += 1;
+        }
+        room[at] = number as u8;
+        at += 1;
+    }
+    at
+}
+
+/// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they are not so many, or do not fit.
+fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<u8>> {
+    // Each has a byte at least, so that a damaged count cannot ask for more memory than the file has earned.
+    let rows = usize::try_from(rows).ok().filter(|&rows| rows <= numbers.len())?;
+    let mut out = Vec::with_capacity(rows * size);
+    let mut bytes = numbers.iter();
+    let mut last = 0u64;
+    for _ in 0..rows {
+        let mut number = 0u64;
+        for shift in (0..).step_by(7) {
+            let byte = *bytes.next()?;
+            let part = u64::from(byte & 0x7f);
+            if shift >= 64 || part << shift >> shift != part {
+                return None;
+            }
+            number |= part << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        if size < 8 && number >> (8 * size) != 0 {
+            return None;
+        }
+        let value = number >> 1 ^ (number & 1).wrapping_neg();
+        last = if is_delta { last.wrapping_add(value) } else { value };
+        out.extend_from_slice(&last.to_le_bytes()[..size]);
+    }
+    bytes.as_slice().is_empty().then_some(out)
+}
+
+/// The type of a field.
+pub(crate) trait Element: Copy + Default {
+    /// Writes it little-endian.
+    fn put(self, to: &mut [u8]);
+    /// The difference to another one, the sign in the lowest bit.
+    fn distance(self, other: Self) -> u64;
+}
+
+macro_rules! elements {
+    ($($ty:ident $signed:ident $unsigned:ident),*) => {
+        $(impl Element for $ty {
+            #[inline]
+            fn put(self, to: &mut [u8]) {
+                to.copy_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn distance(self, other: Self) -> u64 {
+                let difference = self.wrapping_sub(other) as $signed;
+                u64::from((difference << 1 ^ difference >> ($signed::BITS - 1)) as $unsigned)
+            }
+        })*
+    };
+}
+elements!(u8 i8 u8, u32 i32 u32, u64 i64 u64, i64 i64 u64);
 
 fn width(kind: &str) -> Option<usize> {
     Some(match kind {
@@ -69,30 +181,166 @@ const ADDED: [(&str, &str); 1] = [("sites", "in_loop")];
 /// Upper bound for the raw size of one column: guards against absurd headers.
 const MAX_COLUMN: u64 = 1 << 34;
 
-/// The way of some columns into the file: what stands in the header, and how their bytes are made.
-struct Job<'a> {
-    names: Vec<[&'static str; 3]>,
-    rows: usize,
-    /// The bytes of each before compression.
-    raw: Box<dyn Fn() -> Vec<Cow<'a, [u8]>> + Sync + 'a>,
-    compress: bool,
+/// Level of compression. Higher ones take several times as long for a tenth less.
+const LEVEL: i32 = 1;
+
+/// Rows that are encoded at a time, as one frame of each column: by their number, which is the same on all machines.
+const CHUNK: usize = 1 << 15;
+
+/// Rows whose fields are taken one after the other while they are in the fastest cache.
+const BATCH: usize = 256;
+
+/// A table's rows before they are written.
+pub struct Runs<'a, R> {
+    runs: Vec<&'a [R]>,
+    place: Box<dyn Fn(usize, &mut [R]) + Sync + 'a>,
 }
 
-/// The columns of a table whose rows lie in several runs.
-fn jobs<'a, R: Row + Sync>(jobs: &mut Vec<Job<'a>>, table: &'static str, runs: &'a [&'a [R]]) {
-    let rows: usize = runs.iter().map(|r| r.len()).sum();
-    let mut first = 0;
-    // Single bytes are made together, others in pairs: rows are many times larger, and going through them takes as long as the rest. (More at a time would
-    // take memory that nobody has touched yet.)
-    let alike = R::FIELDS.chunk_by(|a, b| a.1 == b.1);
-    for fields in alike.flat_map(|fields| fields.chunks(if fields[0].1 == "u8" { fields.len() } else { 2 })) {
-        let raw = move || {
-            let mut raw: Vec<Vec<u8>> = fields.iter().map(|(_, kind)| Vec::with_capacity(rows * width(kind).unwrap_or(8))).collect();
-            runs.iter().for_each(|run| raw.iter_mut().zip(first..).for_each(|(out, field)| R::encode(run, field, out)));
-            raw.into_iter().map(Cow::Owned).collect()
+impl<'a, R> Runs<'a, R> {
+    /// Runs of rows that follow each other. `place` is given each run's number, and makes of some of its rows those of the table.
+    pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
+        Runs { runs, place: Box::new(place) }
+    }
+}
+
+impl<'a, R> From<&'a [R]> for Runs<'a, R> {
+    fn from(rows: &'a [R]) -> Runs<'a, R> {
+        Runs::new(rows.chunks(CHUNK).collect(), |_, _| ())
+    }
+}
+
+impl<R> Default for Runs<'_, R> {
+    fn default() -> Self {
+        Runs::new(Vec::new(), |_, _| ())
+    }
+}
+
+#[allow(private_bounds, reason = "rows are those of this crate")]
+impl<R: Row> Runs<'_, R> {
+    fn len(&self) -> usize {
+        self.runs.iter().map(|run| run.len()).sum()
+    }
+
+    /// The numbers of runs that are encoded at a time.
+    fn chunks(&self) -> Vec<Range<usize>> {
+        let (mut chunks, mut start, mut rows) = (Vec::new(), 0, 0);
+        for (number, run) in self.runs.iter().enumerate() {
+            rows += run.len();
+            if rows >= CHUNK {
+                chunks.push(start..number + 1);
+                (start, rows) = (number + 1, 0);
+            }
+        }
+        // A column has a frame at least.
+        if rows > 0 || chunks.is_empty() {
+            chunks.push(start..self.runs.len());
+        }
+        chunks
+    }
+
+    /// The row before a run.
+    fn before(&self, run: usize) -> R {
+        let found = self.runs[..run].iter().enumerate().rev().find_map(|(number, run)| Some((number, *run.last()?)));
+        found.map_or_else(R::default, |(number, mut row)| {
+            (self.place)(number, std::slice::from_mut(&mut row));
+            row
+        })
+    }
+
+    /// All columns of some runs.
+    fn encode(&self, runs: Range<usize>) -> std::io::Result<Chunk> {
+        let rows: usize = self.runs[runs.clone()].iter().map(|run| run.len()).sum();
+        let mut columns: Vec<Vec<u8>> = R::FIELDS.iter().map(|_| Vec::with_capacity(rows + rows / 4)).collect();
+        let mut before = self.before(runs.start);
+        let mut batch: Vec<R> = Vec::with_capacity(BATCH);
+        // A check of a column's capacity for each element would take longer than the rest.
+        let mut room = [0; BATCH * LONGEST];
+        let mut take = |batch: &mut Vec<R>| {
+            for (field, column) in columns.iter_mut().enumerate() {
+                let bytes = R::encode(batch, &before, field, &mut room);
+                column.extend_from_slice(&room[..bytes]);
+            }
+            before = batch.last().copied().unwrap_or(before);
+            batch.clear();
         };
-        jobs.push(Job { names: fields.iter().map(|&(name, kind)| [table, name, kind]).collect(), rows, raw: Box::new(raw), compress: true });
-        first += fields.len();
+        for number in runs {
+            let mut rest = self.runs[number];
+            while !rest.is_empty() {
+                let from = batch.len();
+                let (now, later) = rest.split_at(rest.len().min(BATCH - from));
+                batch.extend_from_slice(now);
+                (self.place)(number, &mut batch[from..]);
+                rest = later;
+                if batch.len() == BATCH {
+                    take(&mut batch);
+                }
+            }
+        }
+        take(&mut batch);
+        Chunk::of(&columns)
+    }
+}
+
+/// Parts of some columns, compressed.
+struct Chunk {
+    /// Of each column: length before compression and after.
+    lens: Vec<(usize, usize)>,
+    /// One after the other.
+    bytes: Vec<u8>,
+}
+
+impl Chunk {
+    fn of(columns: &[Vec<u8>]) -> std::io::Result<Chunk> {
+        let mut compressor = Compressor::new(LEVEL)?;
+        let mut chunk = Chunk { lens: Vec::with_capacity(columns.len()), bytes: Vec::new() };
+        let mut frame = Vec::new();
+        for column in columns {
+            frame.clear();
+            frame.reserve(zstd::zstd_safe::compress_bound(column.len()));
+            compressor.compress_to_buffer(column, &mut frame)?;
+            chunk.lens.push((column.len(), frame.len()));
+            chunk.bytes.extend_from_slice(&frame);
+        }
+        Ok(chunk)
+    }
+}
+
+/// Makes one chunk.
+type Job<'a> = Box<dyn Fn() -> std::io::Result<Chunk> + Sync + 'a>;
+
+/// What stands in the header of a table's columns, and what makes their bytes.
+struct Table<'a> {
+    name: &'static str,
+    /// Name, type and encoding of each.
+    columns: Vec<[&'static str; 3]>,
+    rows: usize,
+    jobs: Vec<Job<'a>>,
+}
+
+impl<'a> Table<'a> {
+    fn of<R: Row>(name: &'static str, runs: &'a Runs<R>) -> Table<'a> {
+        let columns = R::FIELDS.iter().map(|&(name, kind, form)| [name, kind, form.encoding()]).collect();
+        let jobs = runs.chunks().into_iter().map(|chunk| Box::new(move || runs.encode(chunk.clone())) as Job);
+        Table { name, columns, rows: runs.len(), jobs: jobs.collect() }
+    }
+
+    /// Zero-terminated.
+    fn of_strings(strings: &'a [String]) -> Table<'a> {
+        let text = |strings: &[String]| {
+            let mut text = Vec::new();
+            for s in strings {
+                // (Nearly none has one.)
+                match s.as_bytes().contains(&0) {
+                    true => text.extend(s.bytes().filter(|&b| b != 0)),
+                    false => text.extend_from_slice(s.as_bytes()),
+                }
+                text.push(0);
+            }
+            text
+        };
+        let chunks = strings.chunks(CHUNK / 8).chain(strings.is_empty().then_some(strings));
+        let jobs = chunks.map(|strings| Box::new(move || Chunk::of(&[text(strings)])) as Job);
+        Table { name: "strings", columns: vec![["text", "utf8", "zstd"]], rows: strings.len(), jobs: jobs.collect() }
     }
 }
 
@@ -114,7 +362,7 @@ impl Source<'_> {
         let stored = &self.body[column.offset as usize..end as usize];
         let raw = match column.encoding.as_str() {
             "raw" => stored.to_vec(),
-            "zstd" => {
+            "zstd" | "varint" | "delta" => {
                 let mut raw = Vec::new();
                 let mut decoder = zstd::stream::Decoder::new(stored).map_err(SidecarError::Io)?;
                 std::io::copy(&mut std::io::Read::take(&mut decoder, column.raw_bytes + 1), &mut raw)
@@ -138,16 +386,21 @@ impl Source<'_> {
 
     fn table<R: Row>(&self, table: &str) -> Result<Vec<R>, SidecarError> {
         let mut rows: Vec<R> = Vec::new();
-        for (i, (name, kind)) in R::FIELDS.iter().enumerate() {
+        for (i, (name, kind, _)) in R::FIELDS.iter().enumerate() {
             let column = match self.find(table, name) {
                 Err(_) if ADDED.contains(&(table, name)) => continue,
                 found => found?,
             };
-            let size = width(kind).unwrap_or(8) as u64;
-            if column.kind != *kind || column.rows.checked_mul(size) != Some(column.raw_bytes) {
-                return Err(SidecarError::Damaged(format!("column {table}.{name} does not match its description")));
+            let size = width(kind).unwrap_or(8);
+            let wrong = || SidecarError::Damaged(format!("column {table}.{name} does not match its description"));
+            if column.kind != *kind {
+                return Err(wrong());
             }
-            let raw = self.bytes(column)?;
+            let raw = match column.encoding.as_str() {
+                encoding @ ("varint" | "delta") => expand(&self.bytes(column)?, column.rows, size, encoding == "delta").ok_or_else(wrong)?,
+                _ if column.rows.checked_mul(size as u64) != Some(column.raw_bytes) => return Err(wrong()),
+                _ => self.bytes(column)?,
+            };
             if i == 0 {
                 rows.resize(column.rows as usize, R::default());
             } else if rows.len() as u64 != column.rows {
@@ -159,146 +412,194 @@ impl Source<'_> {
     }
 }
 
-/// A sidecar's tables before they are written: runs of rows, which follow each other.
-#[derive(Clone, Debug, Default)]
+/// A sidecar's tables before they are written.
+#[derive(Default)]
 pub struct Content<'a> {
-    /// [`Prelude::id`].
-    pub id: [u8; 16],
-    /// The JSON header; `format`, `version` and `columns` are filled in.
-    pub header: Header,
     /// See [`Sidecar::functions`].
-    pub functions: Vec<&'a [Function]>,
+    pub functions: Runs<'a, Function>,
     /// See [`Sidecar::sites`].
-    pub sites: Vec<&'a [Site]>,
+    pub sites: Runs<'a, Site>,
     /// See [`Sidecar::regions`].
-    pub regions: Vec<&'a [Region]>,
+    pub regions: Runs<'a, Region>,
     /// See [`Sidecar::records`].
-    pub records: Vec<&'a [Record]>,
+    pub records: Runs<'a, Record>,
     /// See [`Sidecar::ptwrites`].
-    pub ptwrites: Vec<&'a [PtWrite]>,
+    pub ptwrites: Runs<'a, PtWrite>,
     /// See [`Sidecar::gathers`].
-    pub gathers: Vec<&'a [Gather]>,
+    pub gathers: Runs<'a, Gather>,
     /// See [`Sidecar::loops`].
-    pub loops: Vec<&'a [Loop]>,
+    pub loops: Runs<'a, Loop>,
     /// See [`Sidecar::locations`].
-    pub locations: Vec<&'a [Location]>,
+    pub locations: Runs<'a, Location>,
     /// See [`Sidecar::strings`].
     pub strings: &'a [String],
-    /// See [`Sidecar::map`].
-    pub map: &'a [u8],
 }
 
-/// The bytes of a sidecar, in pieces that follow each other.
-#[derive(Clone, Debug)]
-pub struct Encoded<'a>(Vec<Cow<'a, [u8]>>);
-
-impl Encoded<'_> {
-    /// All of them in a row.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.concat()
-    }
-
-    /// Writes the file. One that exists is replaced only once the new one is complete.
-    pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".tmp{}", std::process::id()));
-        let temporary = std::path::PathBuf::from(name);
-        let written = std::fs::File::create(&temporary).and_then(|mut file| self.0.iter().try_for_each(|piece| file.write_all(piece)));
-        let done = written.and_then(|()| std::fs::rename(&temporary, path));
-        if done.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        done
-    }
+/// The columns of a sidecar as they are in the file.
+#[derive(Clone, Debug, Default)]
+pub struct Encoded {
+    /// Offsets count from the first one.
+    columns: Vec<Column>,
+    bytes: Vec<u8>,
 }
 
 impl Content<'_> {
-    /// The file's bytes. Columns are independent of each other, and are made on all cores.
-    pub fn encode(&self) -> std::io::Result<Encoded<'_>> {
-        let text = || {
-            let mut text = Vec::new();
-            for s in self.strings {
-                text.extend(s.bytes().filter(|&b| b != 0));
-                text.push(0);
+    /// Makes the columns, on all cores.
+    pub fn encode(&self) -> std::io::Result<Encoded> {
+        let tables = [
+            Table::of_strings(self.strings),
+            Table::of("functions", &self.functions),
+            Table::of("sites", &self.sites),
+            Table::of("regions", &self.regions),
+            Table::of("records", &self.records),
+            Table::of("ptwrites", &self.ptwrites),
+            Table::of("gathers", &self.gathers),
+            Table::of("loops", &self.loops),
+            Table::of("locations", &self.locations),
+        ];
+        let jobs: Vec<&Job> = tables.iter().flat_map(|table| &table.jobs).collect();
+        let chunks: Vec<Chunk> = jobs.par_iter().with_max_len(1).map(|job| job()).collect::<std::io::Result<_>>()?;
+        let room = chunks.iter().map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len()).sum();
+        let mut encoded = Encoded { columns: Vec::new(), bytes: Vec::with_capacity(room) };
+        let mut chunks = &chunks[..];
+        for table in &tables {
+            let (own, others) = chunks.split_at(table.jobs.len());
+            chunks = others;
+            let mut at = vec![0; own.len()];
+            for (n, [name, kind, encoding]) in table.columns.iter().map(|c| c.map(str::to_owned)).enumerate() {
+                encoded.bytes.resize(encoded.bytes.len().next_multiple_of(8), 0);
+                let offset = encoded.bytes.len() as u64;
+                let mut raw_bytes = 0;
+                for (chunk, at) in own.iter().zip(&mut at) {
+                    let (raw, stored) = chunk.lens[n];
+                    encoded.bytes.extend_from_slice(&chunk.bytes[*at..*at + stored]);
+                    *at += stored;
+                    raw_bytes += raw as u64;
+                }
+                let bytes = encoded.bytes.len() as u64 - offset;
+                encoded.columns.push(Column { table: table.name.into(), name, kind, rows: table.rows as u64, encoding, offset, bytes, raw_bytes });
             }
-            vec![Cow::Owned(text)]
-        };
-        let mut all = vec![Job { names: vec![["map", "map", "u8"]], rows: self.map.len(), raw: Box::new(|| vec![Cow::Borrowed(self.map)]), compress: false }];
-        jobs(&mut all, "functions", &self.functions);
-        jobs(&mut all, "sites", &self.sites);
-        jobs(&mut all, "regions", &self.regions);
-        jobs(&mut all, "records", &self.records);
-        jobs(&mut all, "ptwrites", &self.ptwrites);
-        jobs(&mut all, "gathers", &self.gathers);
-        jobs(&mut all, "loops", &self.loops);
-        jobs(&mut all, "locations", &self.locations);
-        all.push(Job { names: vec![["strings", "text", "utf8"]], rows: self.strings.len(), raw: Box::new(text), compress: true });
-        let stored = all.par_iter().with_max_len(1).map(|job| {
-            let stored = (job.raw)().into_par_iter().with_max_len(1);
-            let stored = stored.map(|raw| Ok((raw.len(), if job.compress { Cow::Owned(zstd::bulk::compress(&raw, 1)?) } else { raw })));
-            stored.collect::<std::io::Result<Vec<_>>>()
-        });
-        let stored: Vec<Vec<(usize, Cow<[u8]>)>> = stored.collect::<std::io::Result<_>>()?;
-        let mut columns = Vec::with_capacity(all.len());
-        let mut pieces = vec![Cow::Borrowed(&[][..])];
-        let mut offset = 0;
-        let named = all.iter().flat_map(|job| job.names.iter().map(move |name| (job, name)));
-        for ((job, name), (raw_bytes, bytes)) in named.zip(stored.into_iter().flatten()) {
-            let [table, name, kind] = name.map(str::to_owned);
-            let encoding = if job.compress { "zstd" } else { "raw" }.into();
-            columns.push(Column { table, name, kind, rows: job.rows as u64, encoding, offset, bytes: bytes.len() as u64, raw_bytes: raw_bytes as u64 });
-            offset = (offset + bytes.len() as u64).next_multiple_of(8);
-            let padding = bytes.len().next_multiple_of(8) - bytes.len();
-            pieces.push(bytes);
-            pieces.push(Cow::Borrowed(&[0; 8][..padding]));
         }
-        // Nothing is behind the last column.
-        pieces.pop();
+        Ok(encoded)
+    }
+}
+
+/// A sidecar as it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// [`Prelude::id`].
+    pub id: [u8; 16],
+    /// The JSON header; `format`, `version` and `columns` are filled in.
+    pub header: &'a Header,
+    /// Pieces of [`Sidecar::map`], which follow each other.
+    pub map: &'a [Vec<u8>],
+    /// All other columns.
+    pub columns: &'a Encoded,
+}
+
+impl Parts<'_> {
+    fn map_len(&self) -> usize {
+        self.map.iter().map(Vec::len).sum()
+    }
+
+    /// What stands before the map.
+    fn head(&self) -> std::io::Result<Vec<u8>> {
+        let map_len = self.map_len() as u64;
+        let behind = map_len.next_multiple_of(8);
+        let map = Column { table: "map".into(), name: "map".into(), kind: "u8".into(), rows: map_len, encoding: "raw".into(), offset: 0, bytes: map_len, raw_bytes: map_len };
+        let others = self.columns.columns.iter().map(|c| Column { offset: behind + c.offset, ..c.clone() });
+        let columns = std::iter::once(map).chain(others).collect();
         let header = Header { format: "mgz-annotations".into(), version: SIDECAR_VERSION, columns, ..self.header.clone() };
         let mut json = serde_json::to_vec(&header)?;
         while !(size_of::<Prelude>() + json.len()).is_multiple_of(8) {
             json.push(b' ');
         }
-        let map_offset = (size_of::<Prelude>() + json.len()) as u64 + header.columns[0].offset;
         let mut head = Vec::with_capacity(size_of::<Prelude>() + json.len());
         head.extend_from_slice(&SIDECAR_MAGIC);
         head.extend_from_slice(&SIDECAR_VERSION.to_le_bytes());
         head.extend_from_slice(&self.id);
-        head.extend_from_slice(&(json.len() as u64).to_le_bytes());
-        head.extend_from_slice(&map_offset.to_le_bytes());
-        head.extend_from_slice(&(self.map.len() as u64).to_le_bytes());
+        for word in [json.len() as u64, (size_of::<Prelude>() + json.len()) as u64, map_len] {
+            head.extend_from_slice(&word.to_le_bytes());
+        }
         head.extend_from_slice(&json);
-        pieces[0] = Cow::Owned(head);
-        Ok(Encoded(pieces))
+        Ok(head)
+    }
+
+    fn pieces(&self) -> std::io::Result<Vec<Cow<'_, [u8]>>> {
+        let map_len = self.map_len();
+        let padding = &[0; 8][..map_len.next_multiple_of(8) - map_len];
+        let behind = [padding, &self.columns.bytes];
+        Ok(std::iter::once(self.head()?.into()).chain(self.map.iter().map(Into::into)).chain(behind.map(Into::into)).collect())
+    }
+
+    /// The file's bytes.
+    pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        Ok(self.pieces()?.concat())
+    }
+
+    /// Writes the file beside where it is to stand.
+    pub fn write_beside(&self, path: &Path) -> std::io::Result<Beside> {
+        let pieces = self.pieces()?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".tmp{}", std::process::id()));
+        let mut file = File::create(&name)?;
+        let beside = Beside { written: Some(name.into()), path: path.into() };
+        pieces.iter().try_for_each(|piece| file.write_all(piece))?;
+        Ok(beside)
+    }
+
+    /// Writes the file. One that exists is replaced only once the new one is complete.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        self.write_beside(path)?.persist()
+    }
+}
+
+/// A complete sidecar under another name, which is removed if it does not get its own.
+#[derive(Debug)]
+pub struct Beside {
+    written: Option<PathBuf>,
+    path: PathBuf,
+}
+
+impl Beside {
+    /// Gives it its name; a file that has it is replaced.
+    pub fn persist(mut self) -> std::io::Result<()> {
+        self.written.iter().try_for_each(|written| std::fs::rename(written, &self.path))?;
+        self.written = None;
+        Ok(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.written.iter().for_each(|written| drop(std::fs::remove_file(written)));
     }
 }
 
 impl Sidecar {
-    fn content(&self) -> Content<'_> {
-        Content {
-            id: self.id,
-            header: self.header.clone(),
-            functions: vec![&self.functions],
-            sites: vec![&self.sites],
-            regions: vec![&self.regions],
-            records: vec![&self.records],
-            ptwrites: vec![&self.ptwrites],
-            gathers: vec![&self.gathers],
-            loops: vec![&self.loops],
-            locations: vec![&self.locations],
+    fn columns(&self) -> std::io::Result<Encoded> {
+        let content = Content {
+            functions: self.functions[..].into(),
+            sites: self.sites[..].into(),
+            regions: self.regions[..].into(),
+            records: self.records[..].into(),
+            ptwrites: self.ptwrites[..].into(),
+            gathers: self.gathers[..].into(),
+            loops: self.loops[..].into(),
+            locations: self.locations[..].into(),
             strings: &self.strings,
-            map: &self.map,
-        }
+        };
+        content.encode()
     }
 
     /// The file's bytes. `header.columns` is made here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        Ok(self.content().encode()?.to_bytes())
+        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.to_bytes()
     }
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        self.content().encode()?.write(path)
+        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.write(path)
     }
 
     /// Reads a file and checks every index in it.
@@ -497,6 +798,128 @@ mod tests {
         assert_eq!(after.strings, before.strings);
         assert_eq!(after.map, before.map);
         assert_eq!(after.id, before.id);
+    }
+
+    #[test]
+    fn numbers_of_all_sizes_come_back_in_every_form() {
+        let wide = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, i64::MAX, 5];
+        let check = |plain: Vec<u8>, encoded: [Vec<u8>; 2], size: usize| {
+            for (numbers, is_delta) in encoded.iter().zip([false, true]) {
+                assert_eq!(expand(numbers, wide.len() as u64, size, is_delta).as_ref(), Some(&plain), "{size} {is_delta}");
+                for rows in [0, wide.len() as u64 - 1, wide.len() as u64 + 1, u64::MAX] {
+                    assert_eq!(expand(numbers, rows, size, is_delta), None);
+                }
+                for len in 0..numbers.len() {
+                    assert_eq!(expand(&numbers[..len], wide.len() as u64, size, is_delta), None);
+                }
+            }
+        };
+        fn forms<T: Element>(elements: impl ExactSizeIterator<Item = T> + Clone) -> [Vec<u8>; 3] {
+            [Form::Plain, Form::Varint, Form::Delta].map(|form| {
+                let mut room = vec![0; elements.len() * LONGEST];
+                let bytes = form.encode(elements.clone(), T::default(), &mut room);
+                room.truncate(bytes);
+                room
+            })
+        }
+        let [plain, encoded @ ..] = forms(wide.iter().copied());
+        check(plain, encoded, 8);
+        let [plain, encoded @ ..] = forms(wide.iter().map(|&n| n as u64));
+        check(plain, encoded, 8);
+        let [plain, encoded @ ..] = forms(wide.iter().map(|&n| (n ^ n >> 32) as u32));
+        check(plain, encoded, 4);
+        let [plain, encoded @ ..] = forms(wide.iter().map(|&n| (n ^ n >> 56) as u8));
+        check(plain, encoded, 1);
+        // Too large for the type, and for any.
+        assert_eq!(expand(&[0x80, 0x80, 0x80, 0x80, 0x10], 1, 4, false), None);
+        assert_eq!(expand(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], 1, 8, false), None);
+        assert_eq!(expand(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0], 1, 8, false), None);
+    }
+
+    #[test]
+    fn rows_in_runs_are_those_of_one_table() {
+        // Some runs are empty; others are longer than what is encoded at a time, or end with it.
+        let lens = [0, 3, CHUNK, 0, 0, CHUNK - 1, 1, 2 * CHUNK + 5, BATCH, 0];
+        let runs: Vec<Vec<Function>> = lens.iter().map(|&len| (0..len as u64).map(|n| Function { start: n * n, end: n, ..Function::default() }).collect()).collect();
+        let place = |run: usize, rows: &mut [Function]| rows.iter_mut().for_each(|row| row.end += run as u64 * 1000);
+        let content = Content { functions: Runs::new(runs.iter().map(|run| &run[..]).collect(), place), ..Content::default() };
+        assert_eq!(content.functions.chunks(), [0..3, 3..7, 7..8, 8..10]);
+        let columns = content.encode().unwrap();
+        let read = Sidecar::from_bytes(&Parts { id: [0; 16], header: &Header::default(), map: &[], columns: &columns }.to_bytes().unwrap()).unwrap();
+        let wanted: Vec<Function> = runs.iter().enumerate().flat_map(|(number, run)| run.iter().map(move |row| Function { end: row.end + number as u64 * 1000, ..*row })).collect();
+        assert!(read.functions == wanted);
+    }
+
+    #[test]
+    fn a_sidecar_that_does_not_get_its_name_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.mgza");
+        let there = || std::fs::read_dir(folder.path()).unwrap().count();
+        let (small, columns) = (small(), small().columns().unwrap());
+        let parts = Parts { id: small.id, header: &small.header, map: &[vec![1], vec![], vec![2, 3]], columns: &columns };
+        let beside = parts.write_beside(&path).unwrap();
+        assert_eq!((there(), path.exists()), (1, false));
+        drop(beside);
+        assert_eq!(there(), 0);
+        parts.write(&path).unwrap();
+        assert_eq!(there(), 1);
+        assert_eq!(std::fs::read(&path).unwrap(), small.to_bytes().unwrap());
+    }
+
+    #[test]
+    fn columns_of_the_version_s_first_files_are_read() {
+        // Elements as they are, in one frame or not compressed.
+        let before = small();
+        let mut header = Header { version: SIDECAR_VERSION, ..before.header.clone() };
+        let mut body = Vec::new();
+        fn old<R: Row>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
+            for (field, (name, kind, _)) in R::FIELDS.iter().enumerate() {
+                let mut raw = vec![0; rows.len() * width(kind).unwrap()];
+                let mut numbers = vec![0; rows.len() * LONGEST];
+                let bytes = R::encode(rows, &R::default(), field, &mut numbers);
+                numbers.truncate(bytes);
+                match R::FIELDS[field].2 {
+                    Form::Plain => raw.copy_from_slice(&numbers),
+                    form => raw = expand(&numbers, rows.len() as u64, width(kind).unwrap(), form == Form::Delta).unwrap(),
+                }
+                let stored = if field % 2 == 0 { zstd::bulk::compress(&raw, 1).unwrap() } else { raw.clone() };
+                let encoding = if field % 2 == 0 { "zstd" } else { "raw" };
+                header.columns.push(Column {
+                    table: table.into(),
+                    name: (*name).into(),
+                    kind: (*kind).into(),
+                    rows: rows.len() as u64,
+                    encoding: encoding.into(),
+                    offset: body.len() as u64,
+                    bytes: stored.len() as u64,
+                    raw_bytes: raw.len() as u64,
+                });
+                body.extend(stored);
+            }
+        }
+        old("functions", &before.functions, &mut header, &mut body);
+        old("sites", &before.sites, &mut header, &mut body);
+        old("regions", &before.regions, &mut header, &mut body);
+        old("records", &before.records, &mut header, &mut body);
+        old("ptwrites", &before.ptwrites, &mut header, &mut body);
+        old("gathers", &before.gathers, &mut header, &mut body);
+        old("loops", &before.loops, &mut header, &mut body);
+        old("locations", &before.locations, &mut header, &mut body);
+        for (table, name, kind, bytes) in [("map", "map", "u8", &before.map[..]), ("strings", "text", "utf8", b"main\0a.c\0")] {
+            let len = bytes.len() as u64;
+            let column = Column { table: table.into(), name: name.into(), kind: kind.into(), encoding: "raw".into(), offset: body.len() as u64, bytes: len, raw_bytes: len, rows: len };
+            header.columns.push(column);
+            body.extend(bytes);
+        }
+        let json = serde_json::to_vec(&header).unwrap();
+        let mut file = small().to_bytes().unwrap()[..size_of::<Prelude>()].to_vec();
+        file[24..32].copy_from_slice(&(json.len() as u64).to_le_bytes());
+        file.extend(json);
+        file.extend(body);
+        let after = Sidecar::from_bytes(&file).unwrap();
+        assert_eq!((after.sites, after.functions, after.regions), (before.sites, before.functions, before.regions));
+        assert_eq!((after.records, after.loops, after.locations), (before.records, before.loops, before.locations));
+        assert_eq!((after.strings, after.map), (before.strings, before.map));
     }
 
     #[test]

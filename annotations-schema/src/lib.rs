@@ -17,5 +17,5 @@ pub mod sidecar;
 pub mod spill;
 pub mod trace;
 
-pub use columns::{Content, Encoded};
+pub use columns::{Beside, Content, Encoded, Parts, Runs};
 pub use sidecar::{Sidecar, SidecarError};

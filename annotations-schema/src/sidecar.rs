@@ -107,49 +107,49 @@ crate::columns::table! {
     /// A load (or, with `--stores`, a store). Index: site id. Sorted by function, then `ip`.
     Site {
         /// Function index.
-        function: u32,
+        function: u32 => Delta,
         /// Region index, or [`NONE`].
-        region: u32,
+        region: u32 => Delta,
         /// Location index, or [`NONE`].
-        location: u32,
+        location: u32 => Delta,
         /// Innermost loop that holds it: index into [`Sidecar::loops`] plus one, 0 if there is none. (Files of before this column was
         /// added are read as if no load were in a loop.)
-        in_loop: u32,
+        in_loop: u32 => Varint,
         /// Bytes accessed (for strings and gathers: per element).
-        size: u32,
+        size: u32 => Varint,
         /// Link-time address of the original instruction.
-        ip: u64,
+        ip: u64 => Delta,
         /// Link-time address of the instruction's copy in the clone.
-        clone_ip: u64,
+        clone_ip: u64 => Delta,
         /// Displacement in the address formula.
-        disp: i64,
+        disp: i64 => Varint,
         /// Stride in bytes per iteration of the innermost loop in which the address is affine, with
         /// [`SiteFlags::STRIDE_KNOWN`].
-        stride: i64,
+        stride: i64 => Varint,
         /// Displacement literal of the operand.
-        op_disp: i64,
+        op_disp: i64 => Varint,
         /// `CLASS_*`.
-        class: u8,
+        class: u8 => Plain,
         /// [`SiteKind`] as a number.
-        kind: u8,
+        kind: u8 => Plain,
         /// [`SiteFlags`].
-        flags: u8,
+        flags: u8 => Plain,
         /// `reason::*`.
-        reason: u8,
+        reason: u8 => Plain,
         /// Record number inside the region, or [`NO_RECORD`].
-        a: u8,
+        a: u8 => Plain,
         /// Record number inside the region, or [`NO_RECORD`].
-        b: u8,
+        b: u8 => Plain,
         /// Factor of payload `b`.
-        scale: u8,
+        scale: u8 => Plain,
         /// Base register literal of the operand: hardware number, [`REG_RIP`] or [`REG_NONE`].
-        op_base: u8,
+        op_base: u8 => Plain,
         /// Index register literal (for gathers the vector register's number).
-        op_index: u8,
+        op_index: u8 => Plain,
         /// Scale literal.
-        op_scale: u8,
+        op_scale: u8 => Plain,
         /// Segment override: 0 none, 1 fs, 2 gs.
-        op_seg: u8,
+        op_seg: u8 => Plain,
     }
 }
 
@@ -157,17 +157,17 @@ crate::columns::table! {
     /// A straight piece of a basic block whose records belong together. Index: region.
     Region {
         /// Function index.
-        function: u32,
+        function: u32 => Delta,
         /// First record (module-local number; its id is `id_first` + this).
-        first_record: u32,
+        first_record: u32 => Delta,
         /// Number of records.
-        record_count: u32,
+        record_count: u32 => Varint,
         /// First site; the region's sites follow in program order.
-        first_site: u32,
+        first_site: u32 => Delta,
         /// Number of sites.
-        site_count: u32,
+        site_count: u32 => Varint,
         /// Constant loads implied by one pass through the whole region.
-        implied_const: u32,
+        implied_const: u32 => Varint,
     }
 }
 
@@ -175,16 +175,16 @@ crate::columns::table! {
     /// A record. Index: module-local record number.
     Record {
         /// Region index.
-        region: u32,
+        region: u32 => Delta,
         /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the record before it. In the PT flavour it is written by
         /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
-        slots: u32,
+        slots: u32 => Varint,
         /// Soft: link-time clone address of the store of the id, or, where the second of two records that share a slot is written at another place, of the
         /// first one's payload. PT: of the (first) `ptwrite`.
-        clone_ip: u64,
+        clone_ip: u64 => Delta,
         /// Link-time address of the original instruction that the probe stands before (or after, for the
         /// last record of [`SiteKind::StringUntil`]).
-        ip: u64,
+        ip: u64 => Delta,
     }
 }
 
@@ -192,12 +192,12 @@ crate::columns::table! {
     /// The `ptwrite`s of the PT flavour, sorted by `ip`. Empty in the soft flavour.
     PtWrite {
         /// Link-time clone address of the `ptwrite`.
-        ip: u64,
+        ip: u64 => Delta,
         /// Module-local record number.
-        record: u32,
+        record: u32 => Delta,
         /// Which part of the record: 0 is the payload of its first slot; parts 2k-1 and 2k are the low and the high eight bytes
         /// of its k-th raw slot. They are written in this order.
-        part: u32,
+        part: u32 => Varint,
     }
 }
 
@@ -207,14 +207,14 @@ crate::columns::table! {
     /// bytes are in its raw slots instead, 16 in each.)
     Gather {
         /// Site id.
-        site: u32,
+        site: u32 => Delta,
         /// Number of lanes.
-        lanes: u32,
+        lanes: u32 => Varint,
         /// Bytes of one mask element; a lane is active if the element's top bit is set. 0: the mask is a
         /// bit field in the first 8 mask bytes.
-        mask_bytes: u32,
+        mask_bytes: u32 => Varint,
         /// Bytes of index vector; the mask starts behind it.
-        index_bytes: u32,
+        index_bytes: u32 => Varint,
     }
 }
 
@@ -222,17 +222,17 @@ crate::columns::table! {
     /// A function (one piece of code with its own unwind entry, or one symbol).
     Function {
         /// Name: string index ([`NONE`] if there is no symbol).
-        name: u32,
+        name: u32 => Delta,
         /// Why it was left alone: string index; [`NONE`] if it is instrumented.
-        left: u32,
+        left: u32 => Varint,
         /// First byte of the original (link-time address).
-        start: u64,
+        start: u64 => Delta,
         /// End (exclusive) of the original.
-        end: u64,
+        end: u64 => Delta,
         /// First byte of the clone; 0 if left alone.
-        clone_start: u64,
+        clone_start: u64 => Delta,
         /// End (exclusive) of the clone.
-        clone_end: u64,
+        clone_end: u64 => Delta,
     }
 }
 
@@ -240,15 +240,15 @@ crate::columns::table! {
     /// A natural loop of the machine code. Index: loop. Loops come before the ones that enclose them.
     Loop {
         /// Function index.
-        function: u32,
+        function: u32 => Delta,
         /// The loop around it, or [`NONE`].
-        parent: u32,
+        parent: u32 => Varint,
         /// Location of the branch back to its head (compilers give that the line of `for` or `while`), or [`NONE`].
-        location: u32,
+        location: u32 => Delta,
         /// Link-time address of its head's first instruction.
-        header: u64,
+        header: u64 => Delta,
         /// Link-time address of the last branch back to its head.
-        latch: u64,
+        latch: u64 => Delta,
     }
 }
 
@@ -256,13 +256,13 @@ crate::columns::table! {
     /// A source position, with its inline chain.
     Location {
         /// Function name as the debug information has it (demangled): string index or [`NONE`].
-        function: u32,
+        function: u32 => Delta,
         /// File: string index or [`NONE`].
-        file: u32,
+        file: u32 => Delta,
         /// Line, 0 if unknown.
-        line: u32,
+        line: u32 => Delta,
         /// Location of the call into which this code was inlined, or [`NONE`].
-        inlined_into: u32,
+        inlined_into: u32 => Delta,
     }
 }
 
@@ -326,7 +326,9 @@ pub struct Column {
     pub kind: String,
     /// Number of elements (for `utf8`: of strings).
     pub rows: u64,
-    /// `zstd` or `raw`.
+    /// `raw`; or `zstd`, in one or more frames; or, compressed like that, `varint`: each element as LEB128, its sign in the lowest bit (which 0, -1, 1, -2
+    /// are 0, 1, 2, 3), or `delta`: so the difference of each to the one before (0 before the first), modulo the type's width. (Files of before there were
+    /// the last two have none of them.)
     pub encoding: String,
     /// Offset from the end of the header (which is padded to a multiple of 8).
     pub offset: u64,

@@ -3,10 +3,10 @@
 use crate::emit::{Emitted, Rows, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
-use mgz_annotations_schema::{Content, Sidecar, SidecarError};
-use mgz_annotations_schema::abi::{MapFunction, MapHeader, ProbeState};
-use mgz_annotations_schema::addrmap::AddrMap;
-use mgz_annotations_schema::sidecar::{Function, Header, Location, NONE};
+use crate::names;
+use mgz_annotations_schema::abi::{MapFunction, MapHeader, MapMark, ProbeState};
+use mgz_annotations_schema::sidecar::{Function, Header, Location, Loop, NONE, PtWrite, Record, Region, Site};
+use mgz_annotations_schema::{Content, Encoded, Parts, Runs, Sidecar, SidecarError};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// One function of the input, for the sidecar.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Readable name, empty if unknown.
+    /// Name, empty if unknown.
     pub name: String,
     /// Original bytes.
     pub range: Range<u64>,
@@ -52,176 +52,171 @@ impl Strings {
     }
 }
 
-/// The address map's bytes, see [`MapHeader`].
-pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<u8> {
+/// The address map's bytes, see [`MapHeader`], in pieces that follow each other.
+pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
     let mut numbers: FastMap<u128, u32> = FastMap::from_iter([(key(&ProbeState::IDLE), 0)]);
     let mut states = vec![ProbeState::IDLE];
-    let mut global = |s: &ProbeState| {
+    let global = |s: &ProbeState| {
         *numbers.entry(key(s)).or_insert_with(|| {
             states.push(*s);
             states.len() as u32 - 1
         })
     };
-    let translations: Vec<Vec<u32>> = clones.iter().map(|c| c.states.iter().map(&mut global).collect()).collect();
-    let lens: Vec<usize> = clones
-        .par_iter()
-        .zip(&translations)
-        .map(|(c, t)| {
-            // Numbers of one byte before and after leave the length as it is.
-            if t.len() <= 0x80 && t.iter().all(|&number| number < 0x80) {
-                return c.stream.len();
-            }
-            let mut len = 0;
-            renumber(&c.stream, t, |_| len += 1);
-            len
-        })
-        .collect();
-    let mut functions = Vec::with_capacity(clones.len());
-    let mut offset = 0u32;
-    for ((clone, &at), len) in clones.iter().zip(&placed.clones).zip(&lens) {
-        functions.push(MapFunction {
-            clone_start: at as u32,
-            clone_end: at as u32 + clone.code.len() as u32,
-            orig_start: clone.range.start as u32,
-            stream: offset,
-        });
-        offset += *len as u32;
+    // Of all clones in a row.
+    let translations: Vec<u32> = clones.iter().flat_map(|c| &c.states).map(global).collect();
+    let mut rest = &translations[..];
+    let mut own = Vec::with_capacity(clones.len());
+    for clone in clones {
+        let (translation, others) = rest.split_at(clone.states.len());
+        own.push(translation);
+        rest = others;
     }
-    let header = MapHeader { functions: functions.len() as u32, states: states.len() as u32, stream_len: offset.into() };
-    let mut out = Vec::with_capacity(16 + 16 * (functions.len() + states.len()));
-    out.extend_from_slice(&header.functions.to_le_bytes());
-    out.extend_from_slice(&header.states.to_le_bytes());
-    out.extend_from_slice(&header.stream_len.to_le_bytes());
-    for f in functions {
-        for word in [f.clone_start, f.clone_end, f.orig_start, f.stream] {
-            out.extend_from_slice(&word.to_le_bytes());
+    let mut pieces: Vec<Streams> =
+        clones.par_chunks(CLONES).zip(own.par_chunks(CLONES)).zip(placed.clones.par_chunks(CLONES)).map(|((clones, own), places)| Streams::of(clones, own, places)).collect();
+    let mut len = 0u32;
+    for piece in &mut pieces {
+        piece.functions.iter_mut().for_each(|f| f.stream += len);
+        piece.marks.iter_mut().for_each(|m| m.stream += len);
+        len += piece.bytes.len() as u32;
+    }
+    let header = MapHeader { functions: clones.len() as u32, states: states.len() as u32, stream_len: len.into() };
+    let mut head = Vec::with_capacity(16 + 16 * (clones.len() + states.len()));
+    head.extend_from_slice(&header.functions.to_le_bytes());
+    head.extend_from_slice(&header.states.to_le_bytes());
+    head.extend_from_slice(&header.stream_len.to_le_bytes());
+    let functions = pieces.iter().flat_map(|p| &p.functions);
+    functions.for_each(|f| words(&mut head, [f.clone_start, f.clone_end, f.orig_start, f.stream]));
+    states.iter().for_each(|s| head.extend_from_slice(&s.bytes()));
+    let mut marks = Vec::with_capacity(16 * pieces.iter().map(|p| p.marks.len()).sum::<usize>());
+    pieces.iter().flat_map(|p| &p.marks).for_each(|m| words(&mut marks, [m.clone, m.orig, m.stream, m.state]));
+    std::iter::once(head).chain(pieces.into_iter().map(|p| p.bytes)).chain([marks]).collect()
+}
+
+/// Appends a row of the map.
+fn words(out: &mut Vec<u8>, row: [u32; 4]) {
+    let [a, b, c, d] = row.map(u128::from);
+    out.extend_from_slice(&(a | b << 32 | c << 64 | d << 96).to_le_bytes());
+}
+
+/// Clones whose part of the map is made at a time.
+const CLONES: usize = 256;
+
+/// The part of some clones in the address map. Offsets in the stream count from its own first byte.
+struct Streams {
+    functions: Vec<MapFunction>,
+    bytes: Vec<u8>,
+    marks: Vec<MapMark>,
+}
+
+impl Streams {
+    /// `states`: the file's numbers of each clone's states.
+    fn of(clones: &[Box<Emitted>], states: &[&[u32]], places: &[u64]) -> Streams {
+        let len: usize = clones.iter().map(|c| c.stream.len()).sum();
+        let mut all = Streams { functions: Vec::with_capacity(clones.len()), bytes: Vec::with_capacity(len + len / 8), marks: Vec::with_capacity(len / MARK_EVERY) };
+        for ((clone, states), &at) in clones.iter().zip(states).zip(places) {
+            all.functions.push(MapFunction {
+                clone_start: at as u32,
+                clone_end: at as u32 + clone.code.len() as u32,
+                orig_start: clone.range.start as u32,
+                stream: all.bytes.len() as u32,
+            });
+            all.append(&clone.stream, states);
         }
+        all
     }
-    for s in states {
-        out.extend_from_slice(&s.bytes());
-    }
-    let head = out;
-    let len = head.len() + offset as usize;
-    // Room for the marks (16 bytes for 32 instructions of a byte or more each), in memory that nobody has touched yet.
-    let mut out = vec![0; len + offset as usize / 2];
-    out.truncate(len);
-    let (start, mut rest) = out.split_at_mut(head.len());
-    start.copy_from_slice(&head);
-    let mut pieces = Vec::with_capacity(clones.len());
-    for len in lens {
-        let (piece, behind) = rest.split_at_mut(len);
-        pieces.push(piece);
-        rest = behind;
-    }
-    pieces.into_par_iter().zip(clones.par_iter().zip(&translations)).for_each(|(piece, (c, t))| {
-        if t.iter().zip(0..).all(|(&to, from)| to == from) {
-            return piece.copy_from_slice(&c.stream);
-        }
+
+    /// Appends the last function's stream, with the file's numbers of its states, and the marks inside of it.
+    fn append(&mut self, stream: &[u8], states: &[u32]) {
+        let Some(function) = self.functions.last() else { return };
+        let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
+        let mut left = MARK_EVERY;
+        // A check of the vector's room for each byte would take longer than the rest.
+        const ROOM: usize = 256;
+        let (mut room, mut filled) = ([0; ROOM], 0);
         let mut at = 0;
-        renumber(&c.stream, t, |byte| {
-            piece[at] = byte;
+        while let Some(&byte) = stream.get(at) {
             at += 1;
-        });
-    });
-    let marks = marks(&out, offset as usize);
-    out.extend_from_slice(&marks);
-    out
-}
-
-/// Marks inside the functions of a map that has none yet.
-fn marks(map: &[u8], stream_len: usize) -> Vec<u8> {
-    /// Instructions between two marks.
-    const EVERY: usize = 32;
-    let Some(map) = AddrMap::new(map) else { return Vec::new() };
-    let of = |function: usize| {
-        let mut marks = Vec::new();
-        let Some(mut walk) = map.walk(function) else { return marks };
-        while walk.by_ref().take(EVERY).count() == EVERY {
-            let m = walk.mark(stream_len);
-            marks.extend([m.clone, m.orig, m.stream, m.state].into_iter().flat_map(u32::to_le_bytes));
-        }
-        marks
-    };
-    let all: Vec<Vec<u8>> = (0..map.len()).into_par_iter().map(of).collect();
-    all.concat()
-}
-
-/// Tells the bytes of a function's stream, with the file's state numbers.
-fn renumber(stream: &[u8], numbers: &[u32], mut put: impl FnMut(u8)) {
-    let mut bytes = stream.iter();
-    while let Some(&byte) = bytes.next() {
-        put(byte);
-        if byte == 0 {
-            let mut number = 0u32;
-            for (i, b) in bytes.by_ref().enumerate() {
-                number |= u32::from(b & 0x7f) << (7 * i);
-                if b & 0x80 == 0 {
-                    break;
+            room[filled] = byte;
+            filled += 1;
+            mark.orig += u32::from(byte >> 4);
+            mark.clone += u32::from(byte & 15);
+            if byte & 15 != 0 {
+                left -= 1;
+                if left == 0 {
+                    left = MARK_EVERY;
+                    self.marks.push(MapMark { stream: (self.bytes.len() + filled) as u32, ..mark });
                 }
+            } else if byte == 0 {
+                let (number, len) = number(&stream[at..]);
+                at += len;
+                mark.state = states.get(number).copied().unwrap_or(0);
+                let mut rest = mark.state;
+                while rest >= 0x80 {
+                    room[filled] = rest as u8 | 0x80;
+                    filled += 1;
+                    rest >>= 7;
+                }
+                room[filled] = rest as u8;
+                filled += 1;
             }
-            let mut value = numbers.get(number as usize).copied().unwrap_or(0);
-            while value >= 0x80 {
-                put(value as u8 | 0x80);
-                value >>= 7;
+            // (A number has five bytes at most.)
+            if filled > ROOM - 6 {
+                self.bytes.extend_from_slice(&room[..filled]);
+                filled = 0;
             }
-            put(value as u8);
         }
+        self.bytes.extend_from_slice(&room[..filled]);
+        debug_assert_eq!(mark.clone, function.clone_end);
     }
 }
 
-/// A sidecar in the making: the rows of each clone lie where its emission put them.
+/// The LEB128 number that some bytes begin with, and how many they are.
+fn number(bytes: &[u8]) -> (usize, usize) {
+    let mut number = 0;
+    for (n, &byte) in bytes.iter().enumerate().take(5) {
+        number |= usize::from(byte & 0x7f) << (7 * n);
+        if byte & 0x80 == 0 {
+            return (number, n + 1);
+        }
+    }
+    (number, bytes.len().min(5))
+}
+
+/// Instructions between two marks.
+const MARK_EVERY: usize = 32;
+
+/// A sidecar but for its file.
 #[derive(Debug, Default)]
 pub struct Annotations {
     /// Identity.
     pub id: [u8; 16],
     /// The header; the report is still to be put in.
     pub header: Header,
-    /// Functions.
-    pub functions: Vec<Function>,
-    /// Rows per clone.
-    pub rows: Vec<Rows>,
-    /// Source positions.
-    pub locations: Vec<Location>,
-    /// Strings.
-    pub strings: Vec<String>,
-    /// The address map.
-    pub map: Vec<u8>,
+    /// Pieces of the address map, which follow each other.
+    pub map: Vec<Vec<u8>>,
+    /// All other columns.
+    pub columns: Encoded,
 }
 
 impl Annotations {
     /// What is to be written.
-    pub fn content(&self) -> Content<'_> {
-        fn runs<'a, R>(rows: &'a [Rows], of: impl Fn(&'a Rows) -> &'a [R]) -> Vec<&'a [R]> {
-            rows.iter().map(of).filter(|run| !run.is_empty()).collect()
-        }
-        Content {
-            id: self.id,
-            header: self.header.clone(),
-            functions: vec![&self.functions],
-            sites: runs(&self.rows, |r| &r.sites),
-            regions: runs(&self.rows, |r| &r.regions),
-            records: runs(&self.rows, |r| &r.records),
-            ptwrites: runs(&self.rows, |r| &r.ptwrites),
-            gathers: runs(&self.rows, |r| &r.gathers),
-            loops: runs(&self.rows, |r| &r.loops),
-            locations: vec![&self.locations],
-            strings: &self.strings,
-            map: &self.map,
-        }
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { id: self.id, header: &self.header, map: &self.map, columns: &self.columns }
     }
 
     /// The sidecar as its readers see it.
     pub fn sidecar(&self) -> Result<Sidecar, SidecarError> {
-        Sidecar::from_bytes(&self.content().encode()?.to_bytes())
+        Sidecar::from_bytes(&self.parts().to_bytes()?)
     }
 }
 
 /// Rows of all functions.
 pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
-    let row = |e: &Entry| {
+    let readable: Vec<String> = entries.par_iter().map(|e| names::readable(&e.name)).collect();
+    let row = |(e, name): (&Entry, String)| {
         let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + clones[clone].code.len() as u64));
         Function {
-            name: strings.add(&e.name),
+            name: strings.add(&name),
             left: e.left.as_ref().map_or(NONE, |why| strings.add(why)),
             start: e.range.start,
             end: e.range.end,
@@ -229,58 +224,69 @@ pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, st
             clone_end,
         }
     };
-    entries.iter().map(row).collect()
+    entries.iter().zip(readable).map(row).collect()
 }
 
-#[allow(clippy::vec_box, reason = "as they come")]
-/// The rows of all clones, with the file's numbers and addresses.
-pub fn rows(entries: &[Entry], clones: Vec<Box<Emitted>>, placed: &Placed) -> Vec<Rows> {
-    /// Numbers of what is before a clone's own.
-    #[derive(Clone, Copy, Default)]
-    struct Before {
-        function: u32,
-        regions: u32,
-        sites: u32,
-        loops: u32,
-    }
-    let mut before = vec![Before::default(); clones.len()];
+/// Numbers of what is before a clone's own rows, and what its addresses count from.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    function: u32,
+    regions: u32,
+    sites: u32,
+    loops: u32,
+    records: u32,
+    at: u64,
+}
+
+/// The columns of all tables. The rows of clones lie where their emission put them, and get the file's numbers and addresses on the way.
+pub fn columns(entries: &[Entry], functions: &[Function], rows: &[Rows], placed: &Placed, locations: &[Location], strings: &[String]) -> std::io::Result<Encoded> {
+    let mut before = vec![Before::default(); rows.len()];
     for (number, e) in entries.iter().enumerate() {
         e.clone.iter().for_each(|&clone| before[clone].function = number as u32);
     }
     let mut next = Before::default();
-    for (clone, own) in clones.iter().zip(&mut before) {
-        *own = Before { function: own.function, ..next };
-        next.regions += clone.rows.regions.len() as u32;
-        next.sites += clone.rows.sites.len() as u32;
-        next.loops += clone.rows.loops.len() as u32;
+    for ((own, rows), (&at, &records)) in before.iter_mut().zip(rows).zip(placed.clones.iter().zip(&placed.records)) {
+        *own = Before { function: own.function, records, at, ..next };
+        next.regions += rows.regions.len() as u32;
+        next.sites += rows.sites.len() as u32;
+        next.loops += rows.loops.len() as u32;
     }
-    let place = |((clone, before), (&at, &first_record)): ((Box<Emitted>, Before), (&u64, &u32))| {
-        let mut rows = clone.rows;
-        for r in &mut rows.regions {
-            r.function = before.function;
-            r.first_record += first_record;
-            r.first_site += before.sites;
-        }
-        for r in &mut rows.records {
-            r.region += before.regions;
-            r.clone_ip += at;
-        }
-        for l in &mut rows.loops {
-            l.function = before.function;
-            l.parent = if l.parent == NONE { NONE } else { before.loops + l.parent };
-        }
-        for s in &mut rows.sites {
-            s.function = before.function;
-            s.region += before.regions;
-            s.clone_ip += at;
-            s.in_loop = if s.in_loop == 0 { 0 } else { before.loops + s.in_loop };
-        }
-        for p in &mut rows.ptwrites {
-            p.ip += at;
-            p.record += first_record;
-        }
-        rows.gathers.iter_mut().for_each(|g| g.site += before.sites);
-        rows
+    fn runs<'a, R>(rows: &'a [Rows], before: &'a [Before], of: impl Fn(&'a Rows) -> &'a [R], place: impl Fn(&Before, &mut R) + Sync + 'a) -> Runs<'a, R> {
+        Runs::new(rows.iter().map(of).collect(), move |clone, rows| rows.iter_mut().for_each(|row| place(&before[clone], row)))
+    }
+    let sites = |before: &Before, s: &mut Site| {
+        s.function = before.function;
+        s.region += before.regions;
+        s.clone_ip += before.at;
+        s.in_loop = if s.in_loop == 0 { 0 } else { before.loops + s.in_loop };
     };
-    clones.into_par_iter().zip(before).zip(placed.clones.par_iter().zip(&placed.records)).map(place).collect()
+    let regions = |before: &Before, r: &mut Region| {
+        r.function = before.function;
+        r.first_record += before.records;
+        r.first_site += before.sites;
+    };
+    let records = |before: &Before, r: &mut Record| {
+        r.region += before.regions;
+        r.clone_ip += before.at;
+    };
+    let ptwrites = |before: &Before, p: &mut PtWrite| {
+        p.ip += before.at;
+        p.record += before.records;
+    };
+    let loops = |before: &Before, l: &mut Loop| {
+        l.function = before.function;
+        l.parent = if l.parent == NONE { NONE } else { before.loops + l.parent };
+    };
+    let content = Content {
+        functions: functions.into(),
+        sites: runs(rows, &before, |r| &r.sites, sites),
+        regions: runs(rows, &before, |r| &r.regions, regions),
+        records: runs(rows, &before, |r| &r.records, records),
+        ptwrites: runs(rows, &before, |r| &r.ptwrites, ptwrites),
+        gathers: runs(rows, &before, |r| &r.gathers, |before, g| g.site += before.sites),
+        loops: runs(rows, &before, |r| &r.loops, loops),
+        locations: locations.into(),
+        strings,
+    };
+    content.encode()
 }

@@ -322,15 +322,15 @@ fn write(target: &Target, data: &Content, image: &Image, annotations: &Annotatio
         Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
     };
     let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&target.output, &e.kind()))?;
-    let content = annotations.content();
-    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || content.encode());
+    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || annotations.parts().write_beside(&target.annotations));
     image.map_err(|e| cannot(&target.output, &e))?;
+    let sidecar = sidecar.map_err(|e| cannot(&target.annotations, &e))?;
     let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
     file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
     if !data.is_unchanged() {
         return Err(Stop::error(format!("{} was written to while it was read; run the command again", target.input.display())));
     }
-    sidecar.and_then(|sidecar| sidecar.write(&target.annotations)).map_err(|e| cannot(&target.annotations, &e))?;
+    sidecar.persist().map_err(|e| cannot(&target.annotations, &e))?;
     file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
     Ok(())
 }

@@ -428,7 +428,7 @@ mod tests {
         let table = Table::new(&clones, &addresses);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
         let placed = Placed { clones: addresses.clone(), ..Placed::default() };
-        let map = address_map(&clones, &placed);
+        let map = address_map(&clones, &placed).concat();
         let map = AddrMap::new(&map).unwrap();
         let (mut found, mut hidden, mut put_in) = (0, 0, 0);
         let between = |step: &Step| map.state(step.state).unwrap().flags & (STATE_PASSED | STATE_COUNTED) != 0;

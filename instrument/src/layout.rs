@@ -22,6 +22,7 @@ use mgz_annotations_schema::abi::{ABI_VERSION, FEATURE_TRANSLATED, Cover, FLAVOU
 use object::elf;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
@@ -34,8 +35,10 @@ pub struct Parts<'a> {
     pub clones: &'a [Box<Emitted>],
     /// What stands under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
-    /// Symbol names of the clones.
-    pub names: Vec<String>,
+    /// The parts of each clone that unwind entries describe.
+    pub pieces: &'a [Vec<Piece>],
+    /// How many records each clone has.
+    pub record_counts: &'a [u32],
     /// `abi::FLAVOUR_*`.
     pub flavour: u32,
     /// The clones are translated.
@@ -54,7 +57,7 @@ pub struct Parts<'a> {
     pub wrapped: Option<&'a Wrapped>,
 }
 
-/// Addresses that the sidecar needs, and sizes for the report.
+/// Addresses that the sidecar needs.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     /// Clone address per function.
@@ -63,12 +66,17 @@ pub struct Placed {
     pub records: Vec<u32>,
     /// Number of records.
     pub record_count: u32,
+}
+
+/// Sizes for the report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
     /// Bytes of clone code and jump tables.
     pub clone_bytes: u64,
     /// Bytes of new unwind and exception tables.
     pub unwind_bytes: u64,
-    /// Patches.
-    pub patches: Vec<Patch>,
+    /// Number of patches.
+    pub patches: u64,
 }
 
 /// Finds clones of original addresses.
@@ -161,13 +169,32 @@ const FILLER: u8 = 0xcc;
 /// Note name, type and sizes before the descriptor.
 const NOTE_HEAD: usize = 16;
 
-/// Lays everything out.
-pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
+/// What stands before the clones, and where they begin and end.
+pub struct Front {
+    segment: Segment,
+    note_at: u64,
+    path_at: u64,
+    patches_at: u64,
+    covers_at: u64,
+    calls_at: u64,
+    call_count: u64,
+    /// [`HANDLER_CALL`].
+    handlers_at: Option<u64>,
+    /// The code of [`faults`].
+    shown_at: Option<u64>,
+    code_at: u64,
+    clones_end: u64,
+}
+
+/// Bytes of the note.
+const NOTE_LEN: usize = NOTE_HEAD + size_of::<ModuleNote>();
+
+/// Gives the clones their places: the sidecar can be made of them while the rest is laid out.
+pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
     let vaddr = write::place(parts.elf)?;
     let mut segment = Segment { vaddr, bytes: vec![0; write::headers_len(parts.elf)] };
     let note_at = segment.align(8);
-    let note_len = NOTE_HEAD + size_of::<ModuleNote>();
-    segment.bytes.resize(segment.bytes.len() + note_len, 0);
+    segment.bytes.resize(segment.bytes.len() + NOTE_LEN, 0);
     let path_at = match &parts.sidecar_path {
         Some(path) => {
             let at = segment.align(1);
@@ -200,14 +227,26 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let code_at = segment.align(64);
     let mut placed = Placed::default();
     let mut next = code_at;
-    for clone in parts.clones {
+    for (clone, records) in parts.clones.iter().zip(parts.record_counts) {
         // At least a byte apart, so that they can share an entry of the unwind tables.
         next = (next + 1).next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
         next += clone.code.len() as u64;
-        placed.record_count += clone.rows.records.len() as u32;
+        placed.record_count += records;
     }
+    if next >= 1 << 32 {
+        return Err(out_of_reach());
+    }
+    let call_count = (calls.len() / 4) as u64;
+    Ok((Front { segment, note_at, path_at, patches_at, covers_at, calls_at, call_count, handlers_at, shown_at, code_at, clones_end: next }, placed))
+}
+
+/// Lays everything out.
+pub fn lay_out(parts: &Parts, front: Front, placed: &Placed) -> Result<(Additions, Sizes), Refusal> {
+    let Front { mut segment, note_at, handlers_at, shown_at, code_at, clones_end, .. } = front;
+    let vaddr = segment.vaddr;
+    let mut next = clones_end;
     let starts = Starts::of(parts.clones.iter().map(|c| &c.range));
     let entries = parts.clones.par_iter().map(|c| c.clone_of(c.range.start)).collect();
     let mut resolver = Resolver { clones: parts.clones, addrs: &placed.clones, starts, entries, thunks: BTreeMap::new() };
@@ -226,7 +265,6 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         return Err(out_of_reach());
     }
     segment.grow((code_end - vaddr) as usize);
-    let clones_end = placed.clones.last().zip(parts.clones.last()).map_or(code_at, |(at, clone)| at + clone.code.len() as u64);
     segment.bytes[(clones_end - vaddr) as usize..].fill(FILLER);
     let (tables_at, tables) = place_tables(parts, &mut segment);
     for (&(target, call), &at) in &resolver.thunks {
@@ -246,52 +284,51 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
     let mut behind = Segment { vaddr: lsda_at, bytes: Vec::new() };
     // Much of making the unwind tables is on one core.
     let (frames, filled) = rayon::join(
-        || unwind(parts, &placed, &resolver, handlers_at, shown_at, &mut behind),
-        || fill_code(parts, &placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
+        || unwind(parts, placed, &resolver, handlers_at, shown_at, &mut behind),
+        || fill_code(parts, placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
     );
     let frames = filled.and(frames)?;
     if parts.enters_runtime {
         segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
     }
-    placed.clone_bytes = tables_end - code_at;
+    let mut sizes = Sizes { clone_bytes: tables_end - code_at, ..Sizes::default() };
 
     let text_at = handlers_at.or(shown_at).unwrap_or(code_at);
     let entry = parts.enters_runtime.then_some(entry_at);
-    let mut additions = Additions { vaddr, note: (note_at, note_len as u64), entry, ..Additions::default() };
+    let mut additions = Additions { vaddr, note: (note_at, NOTE_LEN as u64), entry, ..Additions::default() };
     let mut sections = vec![
-        section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + note_len as u64, 8),
+        section(".mgz.note", elf::SHT_NOTE.0, 0, note_at, note_at + NOTE_LEN as u64, 8),
         section(".mgz.text", elf::SHT_PROGBITS.0, elf::SHF_EXECINSTR.0, text_at, code_end, if text_at < code_at { 16 } else { 64 }),
     ];
-    segment.bytes.extend_from_slice(&behind.bytes);
     sections.push(section(".mgz.data", elf::SHT_PROGBITS.0, 0, tables_at, frames.as_ref().map_or(lsda_at, |f| f.frame.0), 8));
     if let Some(f) = frames {
         sections.push(section(".eh_frame", elf::SHT_PROGBITS.0, 0, f.frame.0, f.frame.1, 8));
         sections.push(section(".eh_frame_hdr", elf::SHT_PROGBITS.0, 0, f.header.0, f.header.1, 4));
         additions.eh_frame_hdr = Some((f.header.0, f.header.1 - f.header.0));
-        placed.unwind_bytes = f.header.1 - lsda_at;
+        sizes.unwind_bytes = f.header.1 - lsda_at;
     }
     if let Some(path) = &parts.search_path {
-        let strings_at = segment.align(8);
+        let strings_at = behind.align(8);
         let change = crate::libs::search_path(parts.elf, path, strings_at)?;
-        segment.bytes.extend_from_slice(&change.strings);
+        behind.bytes.extend_from_slice(&change.strings);
         sections.push(section(".dynstr", elf::SHT_STRTAB.0, 0, strings_at, strings_at + change.strings.len() as u64, 1));
         additions.overwrite = change.overwrite;
         if let Some(dynamic) = change.dynamic {
-            let at = segment.align(PAGE);
-            additions.writable_from = Some(segment.bytes.len());
-            segment.bytes.extend_from_slice(&dynamic);
+            let at = behind.align(PAGE);
+            additions.writable_from = Some((behind.end() - vaddr) as usize);
+            behind.bytes.extend_from_slice(&dynamic);
             additions.dynamic = Some((at, dynamic.len() as u64));
             sections.push(section(".dynamic", elf::SHT_DYNAMIC.0, elf::SHF_WRITE.0, at, at + dynamic.len() as u64, 8));
         }
     }
     if let (Some(wrapped), Some(code), Some((table, groups))) = (parts.wrapped, shown_at, shown_table) {
         if additions.writable_from.is_none() {
-            segment.align(PAGE);
-            additions.writable_from = Some(segment.bytes.len());
+            behind.align(PAGE);
+            additions.writable_from = Some((behind.end() - vaddr) as usize);
         }
-        let memory = segment.align(8);
-        segment.bytes.resize(segment.bytes.len() + faults::MEMORY, 0);
-        sections.push(section(".mgz.handlers", elf::SHT_PROGBITS.0, elf::SHF_WRITE.0, memory, segment.end(), 8));
+        let memory = behind.align(8);
+        behind.bytes.resize(behind.bytes.len() + faults::MEMORY, 0);
+        sections.push(section(".mgz.handlers", elf::SHT_PROGBITS.0, elf::SHF_WRITE.0, memory, behind.end(), 8));
         // Any of the words will do: the C library is in each of them, or what looks for it.
         let slot = wrapped.slots.first().copied().unwrap_or(0);
         let first = placed.clones.first().copied().unwrap_or(code_at);
@@ -303,15 +340,17 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         segment.put(code, &faults::code(&places).ok_or_else(out_of_reach)?);
         additions.overwrite.extend(redirected(parts.elf, wrapped, code)?);
     }
+    let mut patches: Vec<Patch> = Vec::new();
     for (clone, &at) in parts.clones.iter().zip(&placed.clones) {
         let patch = |&(from, to): &(u64, u32)| Some(Patch { at: u32::try_from(from).ok()?, to: u32::try_from(at + u64::from(to)).ok()? });
-        placed.patches.extend(clone.patches.iter().filter_map(patch));
+        patches.extend(clone.patches.iter().filter_map(patch));
     }
-    placed.patches.sort_by_key(|p| p.at);
-    let table: Vec<u8> = placed.patches.iter().flat_map(|p| [p.at.to_le_bytes(), p.to.to_le_bytes()]).flatten().collect();
-    segment.put(patches_at, &table);
+    patches.sort_by_key(|p| p.at);
+    sizes.patches = patches.len() as u64;
+    let table: Vec<u8> = patches.iter().flat_map(|p| [p.at.to_le_bytes(), p.to.to_le_bytes()]).flatten().collect();
+    segment.put(front.patches_at, &table);
     if parts.flavour == FLAVOUR_PT {
-        for p in &placed.patches {
+        for p in &patches {
             let offset = parts.elf.file_offset(p.at.into()).ok_or_else(|| Refusal::failed("an entry jump lies outside of the file"))?;
             let distance = i64::from(p.to) - (i64::from(p.at) + 5);
             let mut jump = vec![0xe9];
@@ -326,23 +365,23 @@ pub fn lay_out(parts: &Parts) -> Result<(Additions, Placed), Refusal> {
         id_count: placed.record_count,
         clone_start: code_at,
         clone_end: code_end,
-        patches: patches_at,
-        patch_count: placed.patches.len() as u64,
-        sidecar_path: path_at,
+        patches: front.patches_at,
+        patch_count: sizes.patches,
+        sidecar_path: front.path_at,
         sidecar_id: parts.sidecar_id,
         features: if parts.translated { FEATURE_TRANSLATED } else { 0 },
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
-        calls: calls_at,
-        call_count: (calls.len() / 4) as u64,
+        calls: front.calls_at,
+        call_count: front.call_count,
         handlers: handlers_at.unwrap_or(0),
-        covers: covers_at,
+        covers: front.covers_at,
         cover_count: parts.covers.len() as u64,
     };
     segment.put(note_at, &note_bytes(&note));
-    additions.symbols = parts.names.iter().zip(parts.clones).zip(&placed.clones).map(|((n, c), &at)| (n.clone(), at, c.code.len() as u64)).collect();
     additions.sections = sections;
     additions.segment = segment.bytes;
-    Ok((additions, placed))
+    additions.behind = behind.bytes;
+    Ok((additions, sizes))
 }
 
 fn section(name: &'static str, kind: u32, flags: u64, start: u64, end: u64, align: u64) -> NewSection {
@@ -486,67 +525,57 @@ struct Frames {
 }
 
 /// Writes exception tables and unwind tables.
-fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, shown: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers: Option<u64>, shown: Option<u64>, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
     if parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
-    let pieces: Vec<Piece> = parts.clones.iter().zip(&placed.clones).enumerate().flat_map(|(n, (c, &at))| clone_pieces(parts.unwind, c, n, at)).collect();
+    let mut pieces = Vec::with_capacity(parts.clones.len());
+    for (number, ((own, clone), &at)) in parts.pieces.iter().zip(parts.clones).zip(&placed.clones).enumerate() {
+        pieces.extend(own.iter().map(|piece| PlacedPiece { piece, fde: &parts.unwind.fdes[piece.fde as usize], clone, number, at }));
+    }
     let mut lsdas = Vec::with_capacity(pieces.len());
     for piece in &pieces {
-        let at = segment.align(4);
-        let written = match piece.fde.lsda {
-            Some(old) => Some(clone_lsda(parts.unwind, piece, old, at, resolver).ok_or_else(out_of_reach)?),
-            None => None,
+        let Some(old) = piece.fde.lsda else {
+            lsdas.push(None);
+            continue;
         };
-        lsdas.push(written.as_ref().map(|_| at));
-        segment.bytes.extend_from_slice(&written.unwrap_or_default());
+        let at = segment.align(4);
+        segment.bytes.extend_from_slice(&clone_lsda(parts.unwind, piece, old, at, resolver).ok_or_else(out_of_reach)?);
+        lsdas.push(Some(at));
     }
     let frame_at = segment.align(8);
     let mut frame = EhFrame::new(frame_at);
-    let with_effect = |instructions: Vec<u8>| {
-        let effect = cfi::effect(&instructions);
-        (instructions, effect)
-    };
-    let kept = |fde: &Fde| {
-        let start = fde.range.start;
-        match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
-            Some(i) => Ok(with_effect(i)),
-            None if parts.unwind.cies[fde.cie].code_align == 1 => Ok(with_effect(fde.instructions.to_vec())),
-            None => Err(Refusal::declined("unwind tables with unknown instructions")),
-        }
-    };
-    let moved = |piece: &Piece| {
-        let map = |a: u64| u64::from(piece.clone.clone_from(a) - piece.offsets.0);
-        cfi::rewrite(parts.unwind.source(piece.fde), piece.start, piece.end, map)
-            .map(with_effect)
-            .ok_or_else(|| Refusal::failed("unwind instructions of a function that was taken for understood"))
-    };
-    let kept: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = parts.unwind.fdes.par_iter().map(kept).collect();
-    let moved: Vec<Result<(Vec<u8>, Option<cfi::Effect>), Refusal>> = pieces.par_iter().map(moved).collect();
-    let mut entries = Vec::with_capacity(parts.unwind.fdes.len() + pieces.len());
+    let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
     let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
-    let mut unseen_code = Vec::new();
-    for (n, (fde, instructions)) in parts.unwind.fdes.iter().zip(kept).enumerate() {
+    let kept = |(n, fde): (usize, &Fde<'a>)| {
+        let start = fde.range.start;
+        let (instructions, effect) = match cfi::rewrite(parts.unwind.source(fde), start, fde.range.end, |a| a.wrapping_sub(start)) {
+            Some((instructions, effect)) => (instructions.into(), Some(effect)),
+            None if parts.unwind.cies[fde.cie].code_align == 1 => (fde.instructions.into(), cfi::effect(fde.instructions)),
+            None => return Err(Refusal::declined("unwind tables with unknown instructions")),
+        };
         let before = n.checked_sub(1).map(|n| &parts.unwind.fdes[n]);
         let adjoins = before.is_some_and(|before| is_unused(fde) && is_unused(before) && unseen(fde) == unseen(before) && follows(parts, before, fde));
-        unseen_code.extend(unseen(fde).then_some(fde.range.start));
-        let (instructions, effect) = instructions?;
-        entries.push(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins });
+        Ok(merge::Part { cie: fde.cie, code: fde.range.clone(), lsda: fde.lsda, instructions, effect, adjoins })
+    };
+    let kept: Vec<merge::Part> = parts.unwind.fdes.par_iter().enumerate().map(kept).collect::<Result<_, Refusal>>()?;
+    if pieces.iter().any(|p| p.piece.instructions.is_none()) {
+        return Err(Refusal::failed("unwind instructions of a function that was taken for understood"));
     }
-    for (n, (instructions, lsda)) in moved.into_iter().zip(lsdas).enumerate() {
-        let piece = &pieces[n];
-        let code = piece.at + u64::from(piece.offsets.0)..piece.at + u64::from(piece.offsets.1);
+    let moved = |(n, (piece, lsda)): (usize, (&PlacedPiece<'a>, Option<u64>))| {
+        let (instructions, effect) = piece.piece.instructions.as_ref()?;
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before.is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
-        unseen_code.extend(unseen(piece.fde).then_some(code.start));
-        let (instructions, effect) = instructions?;
-        entries.push(merge::Part { cie: piece.fde.cie, code, lsda, instructions, effect, adjoins });
-    }
-    let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
-    for entry in merge::merge(entries, most_bytes) {
+        Some(merge::Part { cie: piece.fde.cie, code: piece.code(), lsda, instructions: instructions.into(), effect: Some(*effect), adjoins })
+    };
+    let moved = pieces.iter().zip(lsdas).enumerate().filter_map(moved);
+    let unseen_kept = parts.unwind.fdes.iter().filter(|fde| unseen(fde)).map(|fde| fde.range.start);
+    let unseen_moved = pieces.iter().filter(|piece| unseen(piece.fde)).map(|piece| piece.code().start);
+    let unseen_code: Vec<u64> = unseen_kept.chain(unseen_moved).collect();
+    for entry in merge::merge(kept.into_iter().chain(moved), most_bytes) {
         frame.fde(&parts.unwind.cies[entry.cie], entry.code, entry.lsda, &entry.instructions)?;
     }
     if let Some(at) = handlers {
@@ -566,18 +595,44 @@ fn unwind(parts: &Parts, placed: &Placed, resolver: &Resolver, handlers: Option<
 }
 
 /// The part of a clone that one unwind entry describes.
-struct Piece<'a> {
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Number of the entry.
+    fde: u32,
+    /// Original code.
+    start: u64,
+    end: u64,
+    /// Offsets of that code in the clone.
+    offsets: (u32, u32),
+    /// The entry's instructions for it, if they are understood.
+    instructions: Option<(Vec<u8>, cfi::Effect)>,
+}
+
+/// The parts of a clone that unwind entries describe. Best asked for while it is at hand.
+pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
+    let covering = unwind.covering(&clone.range);
+    let mut pieces = Vec::with_capacity(covering.len());
+    for (fde, n) in unwind.fdes[covering.clone()].iter().zip(covering.start as u32..) {
+        let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
+        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
+        let offsets = (clone.clone_from(start), to);
+        if start < end && offsets.0 < offsets.1 {
+            let map = |a: u64| u64::from(clone.clone_from(a) - offsets.0);
+            pieces.push(Piece { fde: n, start, end, offsets, instructions: cfi::rewrite(unwind.source(fde), start, end, map) });
+        }
+    }
+    pieces
+}
+
+/// A piece, and where it went.
+struct PlacedPiece<'a> {
+    piece: &'a Piece,
     fde: &'a Fde<'a>,
     clone: &'a Emitted,
     /// Number of the clone.
     number: usize,
     /// Clone address of the function.
     at: u64,
-    /// Original code.
-    start: u64,
-    end: u64,
-    /// Offsets of that code in the clone.
-    offsets: (u32, u32),
 }
 
 /// Whether the program does not find an entry when it unwinds. Where a file has no search table (static executables of gcc), start-up code registers the entries
@@ -600,34 +655,29 @@ fn follows(parts: &Parts, before: &Fde, next: &Fde) -> bool {
     })
 }
 
-impl Piece<'_> {
+impl PlacedPiece<'_> {
+    /// Its addresses.
+    fn code(&self) -> Range<u64> {
+        let (from, to) = self.piece.offsets;
+        self.at + u64::from(from)..self.at + u64::from(to)
+    }
+
     /// Whether nothing but padding lies between another piece and this one.
-    fn follows(&self, before: &Piece) -> bool {
-        let joined = self.number == before.number && self.offsets.0 == before.offsets.1;
-        let next = self.number == before.number + 1 && self.offsets.0 == 0 && before.offsets.1 as usize == before.clone.code.len();
+    fn follows(&self, before: &PlacedPiece) -> bool {
+        let (start, end) = (self.piece.offsets.0, before.piece.offsets.1);
+        let joined = self.number == before.number && start == end;
+        let next = self.number == before.number + 1 && start == 0 && end as usize == before.clone.code.len();
         joined || next
     }
 }
 
-fn clone_pieces<'a>(unwind: &'a Tables<'a>, clone: &'a Emitted, number: usize, at: u64) -> Vec<Piece<'a>> {
-    let mut pieces = Vec::new();
-    for fde in unwind.covering(&clone.range) {
-        let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
-        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
-        let offsets = (clone.clone_from(start), to);
-        if start < end && offsets.0 < offsets.1 {
-            pieces.push(Piece { fde, clone, number, at, start, end, offsets });
-        }
-    }
-    pieces
-}
-
 /// The exception table of a clone piece; `None` if something is out of reach.
-fn clone_lsda(unwind: &Tables, piece: &Piece, old: u64, at: u64, resolver: &Resolver) -> Option<Vec<u8>> {
+fn clone_lsda(unwind: &Tables, placed: &PlacedPiece, old: u64, at: u64, resolver: &Resolver) -> Option<Vec<u8>> {
     let lsda = unwind.lsdas.get(&old)?;
+    let piece = placed.piece;
     let place = |address: u64| {
-        let offset = if address >= piece.end { piece.offsets.1 } else { piece.clone.clone_from(address.max(piece.start)) };
-        piece.at + u64::from(offset)
+        let offset = if address >= piece.end { piece.offsets.1 } else { placed.clone.clone_from(address.max(piece.start)) };
+        placed.at + u64::from(offset)
     };
     let mut sites = Vec::with_capacity(lsda.sites.len());
     for site in &lsda.sites {
@@ -637,5 +687,5 @@ fn clone_lsda(unwind: &Tables, piece: &Piece, old: u64, at: u64, resolver: &Reso
             sites.push(CallSite { start, end, pad, action: site.action });
         }
     }
-    lsda.write(at, piece.at + u64::from(piece.offsets.0), &sites)
+    lsda.write(at, placed.code().start, &sites)
 }

@@ -2,9 +2,8 @@
 
 use crate::elf::Elf;
 use crate::emit::Rows;
-use crate::hash::FastMap;
 use crate::ir::ImplicitLoads;
-use crate::layout::Placed;
+use crate::layout::{Placed, Sizes};
 use crate::unwind::Tables;
 use mgz_annotations_schema::abi::FLAVOUR_PT;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason};
@@ -182,16 +181,19 @@ impl Report {
     }
 
     /// Adds what the layout and the sidecar say.
-    pub fn sized(&mut self, placed: &Placed, rows: &[Rows]) {
-        self.patches = placed.patches.len() as u64;
-        self.clone_bytes = placed.clone_bytes;
-        self.unwind_bytes = placed.unwind_bytes;
+    pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
+        self.patches = sizes.patches;
+        self.clone_bytes = sizes.clone_bytes;
+        self.unwind_bytes = sizes.unwind_bytes;
         self.growth = (self.clone_bytes + self.unwind_bytes) as f64 / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
         self.records = placed.record_count.into();
-        let counted = rows.par_iter().with_min_len(256).fold(Counts::default, |counts, r| r.sites.iter().fold(counts, Counts::with)).reduce(Counts::default, Counts::plus);
         let loads = &mut self.loads;
-        self.stores += counted.stores;
-        for ((class, kind, flags, why), count) in counted.loads {
+        for (number, &count) in counts.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let [class, kind, flags, why] = Counts::key(number);
+            if flags & SiteFlags::STORE != 0 {
+                self.stores += count;
+                continue;
+            }
             loads.total += count;
             match class {
                 CLASS_CONSTANT => loads.constant += count,
@@ -202,7 +204,7 @@ impl Report {
             loads.implied += if flags & SiteFlags::IMPLIED != 0 { count } else { 0 };
             if flags & SiteFlags::UNRECORDED != 0 {
                 loads.unrecorded.total += count;
-                *loads.unrecorded.reasons.entry(reason::NAMES.get(why as usize).copied().unwrap_or("other")).or_default() += count;
+                *loads.unrecorded.reasons.entry(reason::NAMES.get(usize::from(why)).copied().unwrap_or("other")).or_default() += count;
             }
         }
     }
@@ -279,27 +281,33 @@ impl Report {
         }
     }
 }
-/// Sites that the report does not tell apart, counted.
-#[derive(Default)]
-struct Counts {
-    stores: u64,
-    /// By class, kind, flags and reason.
-    loads: FastMap<(u8, u8, u8, u8), u64>,
-}
+
+/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which it knows fewer than eight each.
+pub struct Counts(Vec<u64>);
 
 impl Counts {
-    fn with(mut self, site: &Site) -> Counts {
-        match site.flags & SiteFlags::STORE {
-            0 => *self.loads.entry((site.class, site.kind, site.flags, site.reason)).or_default() += 1,
-            _ => self.stores += 1,
-        }
-        self
+    /// Of all functions.
+    pub fn of(rows: &[Rows]) -> Counts {
+        let none = || Counts(vec![0; 1 << 12]);
+        let with = |mut counts: Counts, rows: &Rows| {
+            rows.sites.iter().for_each(|site| counts.0[Counts::number(site)] += 1);
+            counts
+        };
+        let plus = |mut counts: Counts, other: Counts| {
+            counts.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
+            counts
+        };
+        rows.par_iter().with_min_len(1 << 12).fold(none, with).reduce(none, plus)
     }
 
-    fn plus(mut self, other: Counts) -> Counts {
-        self.stores += other.stores;
-        other.loads.into_iter().for_each(|(key, count)| *self.loads.entry(key).or_default() += count);
-        self
+    /// Where a site is counted.
+    fn number(site: &Site) -> usize {
+        const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
+        [site.class, site.kind, site.flags, site.reason].iter().fold(0, |number, &part| number << 3 | usize::from(part & 7))
+    }
+
+    /// Class, kind, flags and reason of the sites that are counted there.
+    fn key(number: usize) -> [u8; 4] {
+        [9, 6, 3, 0].map(|shift| (number >> shift & 7) as u8)
     }
 }
-

@@ -8,15 +8,15 @@ use crate::annotate::{self, Annotations, Entry, Strings};
 use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use crate::elf::write::{self, Image, assemble};
 use crate::elf::{Refusal, symbols};
-use crate::emit::{Emitted, emit};
+use crate::emit::{Emitted, Rows, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
 use crate::ir::{FunctionId, ImplicitLoads};
-use crate::layout::{Parts, lay_out};
-use crate::report::Report;
+use crate::layout::{self, Parts, Piece, lay_out, place};
+use crate::report::{Counts, Report};
 use crate::unwind::Tables;
 use crate::risk::Own;
 use crate::handlers::{Finding, Wrapped};
-use crate::{faults, freestanding, handlers, lines, names};
+use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
@@ -113,11 +113,11 @@ const ENDBR: u64 = 4;
 
 /// A function's outcome.
 enum Outcome {
-    Cloned(Box<Emitted>, ImplicitLoads),
+    Cloned(Box<Emitted>, Vec<Piece>, ImplicitLoads),
     Left(String),
 }
 
-fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
+fn one(input: &Input, unwind: &Tables, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
     let id = FunctionId(index as u32);
     let function = match analyze(input, program, id, options) {
         Ok(function) => function,
@@ -125,7 +125,10 @@ fn one(input: &Input, program: &Program, index: usize, options: &Options, fixed:
     };
     let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
     match emit(&function, bytes, options.flavour, fixed, options.translated) {
-        Ok(emitted) => Outcome::Cloned(Box::new(emitted), function.implicit),
+        Ok(emitted) => {
+            let pieces = layout::pieces(unwind, &emitted);
+            Outcome::Cloned(Box::new(emitted), pieces, function.implicit)
+        }
         Err(error) => Outcome::Left(error.to_string()),
     }
 }
@@ -153,7 +156,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
     let (discovered, hash) = rayon::join(discovered, || fnv(elf.data, 0));
-    let (unwind, mut input, program) = discovered?;
+    let (unwind, mut input, mut program) = discovered?;
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
@@ -172,7 +175,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     };
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &program, i, options, fixed)).collect();
+    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &unwind, &program, i, options, fixed)).collect();
 
     if input.hook_calls {
         let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
@@ -184,17 +187,16 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     }
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
-    let readable: Vec<String> = program.functions.par_iter().map(|f| names::readable(&f.name)).collect();
     let mut entries = Vec::with_capacity(outcomes.len());
-    let (mut clones, mut symbols) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
-    for ((info, outcome), name) in program.functions.iter().zip(outcomes).zip(readable) {
-        let mut entry = Entry { name, range: info.range.clone(), left: None, clone: None };
+    let (mut clones, mut pieces) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
+        let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
-            Outcome::Cloned(clone, implicit) => {
+            Outcome::Cloned(clone, own, implicit) => {
                 report.cloned(&info.range, implicit);
                 entry.clone = Some(clones.len());
-                symbols.push(if info.name.is_empty() { format!("mgz_{:x}", info.range.start) } else { format!("{}.mgz", info.name) });
                 clones.push(clone);
+                pieces.push(own);
             }
             Outcome::Left(reason) => {
                 report.left(&reason);
@@ -214,7 +216,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, covers, symbols, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, pieces, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -224,8 +226,9 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
+    /// Of each clone.
+    pieces: Vec<Vec<Piece>>,
     covers: Vec<Cover>,
-    symbols: Vec<String>,
     /// Of the input.
     hash: u64,
     report: Report,
@@ -233,14 +236,21 @@ struct Gathered {
     wrapped: Option<Wrapped>,
 }
 
+/// The symbol of a function's clone.
+fn symbol(entry: &Entry) -> String {
+    if entry.name.is_empty() { format!("mgz_{:x}", entry.range.start) } else { format!("{}.mgz", entry.name) }
+}
+
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, clones, covers, symbols, hash, mut report, wrapped } = gathered;
+    let Gathered { entries, mut clones, pieces, covers, hash, mut report, wrapped } = gathered;
+    let mut rows: Vec<Rows> = clones.iter_mut().map(|c| std::mem::take(&mut c.rows)).collect();
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
-    let count: usize = clones.iter().map(|c| c.rows.records.len()).sum();
-    let room = u64::from(ID_LIMIT).saturating_sub(count as u64);
+    let record_counts: Vec<u32> = rows.iter().map(|r| r.records.len() as u32).collect();
+    let count: u64 = record_counts.iter().map(|&n| u64::from(n)).sum();
+    let room = u64::from(ID_LIMIT).saturating_sub(count);
     if room == 0 {
         return Err(Refusal::declined("too many records for one file"));
     }
@@ -251,7 +261,8 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         unwind,
         clones: &clones,
         covers: &covers,
-        names: symbols,
+        pieces: &pieces,
+        record_counts: &record_counts,
         flavour: options.flavour,
         translated: options.translated,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
@@ -261,16 +272,28 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         search_path: settings.search_path.clone(),
         wrapped: wrapped.as_ref(),
     };
-    let (additions, placed) = lay_out(&parts)?;
-    let mut strings = Strings::default();
-    let build = || {
-        let functions = annotate::functions(&entries, &clones, &placed, &mut strings);
-        let map = annotate::address_map(&clones, &placed);
-        Annotations { id, functions, map, rows: annotate::rows(&entries, clones, &placed), ..Annotations::default() }
+    let (front, placed) = place(&parts)?;
+    let file = || {
+        let (mut additions, sizes) = lay_out(&parts, front, &placed)?;
+        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].code.len() as u64));
+        additions.symbols = entries.iter().filter_map(named).collect();
+        Ok::<_, Refusal>((assemble(elf, additions)?, sizes))
     };
-    let (image, mut annotations) = rayon::join(|| assemble(elf, additions), build);
-    annotations.locations = lines::locate(elf, &mut annotations.rows, &mut strings);
-    annotations.strings = strings.into_list();
+    let annotate = || {
+        let mut strings = Strings::default();
+        let functions = annotate::functions(&entries, &clones, &placed, &mut strings);
+        let locations = lines::locate(elf, &mut rows, &mut strings);
+        let strings = strings.into_list();
+        let counts = Counts::of(&rows);
+        let columns = || annotate::columns(&entries, &functions, &rows, &placed, &locations, &strings);
+        let (map, columns) = rayon::join(|| annotate::address_map(&clones, &placed), columns);
+        (counts, map, columns)
+    };
+    // Much of either is on one core.
+    let (file, (counts, map, columns)) = rayon::join(file, annotate);
+    let (image, sizes) = file?;
+    report.sized(&placed, sizes, counts);
+    let mut annotations = Annotations { id, map, columns: columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?, ..Annotations::default() };
     annotations.header = Header {
         tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
         input: InputHeader {
@@ -286,6 +309,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         base: write::base(elf)?,
         ..Header::default()
     };
-    report.sized(&placed, &annotations.rows);
-    Ok(Rewritten { image: image?, annotations, report })
+    // Nor is there anything to wait for here.
+    rayon::spawn(move || drop((clones, pieces, rows, entries)));
+    Ok(Rewritten { image, annotations, report })
 }

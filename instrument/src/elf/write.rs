@@ -31,7 +31,9 @@ pub struct Additions {
     pub vaddr: u64,
     /// Its content; the program headers are written to its start by [`assemble`].
     pub segment: Vec<u8>,
-    /// Offset in `segment` (a multiple of [`PAGE`]) from where on it is a second, writable segment.
+    /// What of it follows.
+    pub behind: Vec<u8>,
+    /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable segment.
     pub writable_from: Option<usize>,
     /// Address and size of a dynamic array that replaces the old one.
     pub dynamic: Option<(u64, u64)>,
@@ -47,6 +49,13 @@ pub struct Additions {
     pub symbols: Vec<(String, u64, u64)>,
     /// Bytes of the input to be overwritten: file offset, bytes.
     pub overwrite: Vec<(u64, Vec<u8>)>,
+}
+
+impl Additions {
+    /// Bytes of the segment.
+    fn len(&self) -> usize {
+        self.segment.len() + self.behind.len()
+    }
 }
 
 /// A complete file: the input with some bytes changed, and pieces behind it at ascending offsets, with holes of zeros between them.
@@ -187,11 +196,11 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
         memsz: size,
         align,
     };
-    let fixed = new.writable_from.unwrap_or(new.segment.len());
+    let fixed = new.writable_from.unwrap_or(new.len());
     let last = headers.iter().rposition(|h| h.kind == elf::PT_LOAD.0).map_or(headers.len(), |i| i + 1);
     headers.insert(last, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_X.0, new.vaddr, fixed as u64, PAGE));
-    if fixed < new.segment.len() {
-        let size = (new.segment.len() - fixed) as u64;
+    if fixed < new.len() {
+        let size = (new.len() - fixed) as u64;
         headers.insert(last + 1, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_W.0, new.vaddr + fixed as u64, size, PAGE));
     }
     if let (Some((at, size)), Some(old)) = (new.dynamic, headers.iter_mut().find(|h| h.kind == elf::PT_DYNAMIC.0)) {
@@ -251,7 +260,7 @@ impl Tail {
 }
 
 fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
-    let mut tail = Tail { sections: elf.sections.clone(), names: elf.names, start: offset + new.segment.len() as u64, bytes: Vec::new() };
+    let mut tail = Tail { sections: elf.sections.clone(), names: elf.names, start: offset + new.len() as u64, bytes: Vec::new() };
     let mut strings = Strings::default();
     let table = |kind: u32, size: u64| Section { kind, size, align: 1, ..Section::default() };
     if tail.sections.is_empty() {
@@ -368,7 +377,8 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     changes.push((40, sections_at.to_le_bytes().to_vec()));
     let counts = [PHDR, headers.len(), SHDR, tail.sections.len(), tail.names as usize];
     changes.push((54, counts.iter().flat_map(|&n| (n as u16).to_le_bytes()).collect()));
-    Ok(Image { input: elf.data, changes, pieces: vec![(offset, new.segment), (tail.start, tail.bytes)] })
+    let behind = offset + new.segment.len() as u64;
+    Ok(Image { input: elf.data, changes, pieces: vec![(offset, new.segment), (behind, new.behind), (tail.start, tail.bytes)] })
 }
 
 #[cfg(test)]

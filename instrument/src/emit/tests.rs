@@ -333,7 +333,7 @@ fn the_map_has_a_state_for_every_boundary() {
     f.regions = vec![RegionPlan { records: vec![record(0, Payload::Reg(Gpr(7)))].into(), ..RegionPlan::default() }];
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], record_count: 1, ..Default::default() };
-    let map = crate::annotate::address_map(&[Box::new(e.clone())], &placed);
+    let map = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&map).unwrap();
     let states: Vec<(u64, u8, u8, u8, u8)> = map
         .walk(0)
@@ -426,7 +426,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
     // Who is interrupted in between finds it there.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
-    let bytes_of_map = crate::annotate::address_map(&[Box::new(e.clone())], &placed);
+    let bytes_of_map = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&bytes_of_map).unwrap();
     let jump = map.walk(0).unwrap().filter(|s| s.orig == START + 3).last().unwrap();
     assert_eq!(map.state(jump.state).unwrap().base_reg, 8);
@@ -472,7 +472,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
 /// Clone addresses, what they stand for, and whether a return address is pushed or control comes back there.
 fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
     let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
-    let bytes = crate::annotate::address_map(&[Box::new(e.clone())], &placed);
+    let bytes = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&bytes).unwrap();
     map.walk(0).unwrap().map(|s| (s.orig, map.state(s.state).unwrap().flags, map.state(s.state).unwrap().saved[0] == [0, 4])).collect()
 }
@@ -602,7 +602,7 @@ fn calls_return_to_no_operations() {
     for translated in [false, true] {
         let emitted = emit(&f, &bytes, FLAVOUR_SOFT, false, translated).unwrap();
         let placed = crate::layout::Placed { clones: vec![0x9000], records: vec![0], ..Default::default() };
-        let map = crate::annotate::address_map(&[Box::new(emitted.clone())], &placed);
+        let map = crate::annotate::address_map(&[Box::new(emitted.clone())], &placed).concat();
         let map = AddrMap::new(&map).unwrap();
         for (at, there) in [(0, true), (5, translated), (6, true), (8, translated), (14, false), (15, true)] {
             assert_eq!(map.at_original(START + at).is_some(), there, "+{at}, translated: {translated}");

@@ -13,6 +13,7 @@ enum Step<'a> {
 }
 
 /// Takes the next instruction.
+#[inline(always)]
 fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
     let all = r.rest();
     let opcode = r.u8()?;
@@ -68,27 +69,50 @@ pub struct Effect {
     pub balanced: bool,
 }
 
+/// How many states are saved.
+struct Saved {
+    depth: i32,
+    deepest: i32,
+    balanced: bool,
+}
+
+impl Saved {
+    const NONE: Saved = Saved { depth: 0, deepest: 0, balanced: true };
+
+    /// Takes an instruction that does not move on.
+    fn take(&mut self, instruction: &[u8]) {
+        const REMEMBER: u8 = 0x0a;
+        const RESTORE: u8 = 0x0b;
+        /// Belongs to no saved state.
+        const ARGS_SIZE: u8 = 0x2e;
+        match instruction[0] {
+            REMEMBER => self.depth += 1,
+            RESTORE => self.depth -= 1,
+            ARGS_SIZE => self.balanced = false,
+            _ => return,
+        }
+        self.deepest = self.deepest.max(self.depth);
+        self.balanced &= self.depth >= 0;
+    }
+
+    fn effect(&self, reach: u64) -> Effect {
+        // Readers keep few states: one is the most that compilers save at a time.
+        Effect { reach, balanced: self.balanced && self.depth == 0 && self.deepest <= 1 }
+    }
+}
+
 /// Reads copied instructions (code alignment 1).
 pub fn effect(instructions: &[u8]) -> Option<Effect> {
-    const REMEMBER: u8 = 0x0a;
-    const RESTORE: u8 = 0x0b;
-    /// Belongs to no saved state.
-    const ARGS_SIZE: u8 = 0x2e;
     let mut r = Reader::new(instructions, 0);
-    let (mut reach, mut depth, mut deepest, mut balanced) = (0u64, 0i32, 0i32, true);
+    let (mut reach, mut saved) = (0u64, Saved::NONE);
     while !r.rest().is_empty() {
         match step(&mut r, super::ENC_PCREL4)? {
             Step::Advance(units) => reach = reach.checked_add(units)?,
             Step::Set(_) => return None,
-            Step::Other([REMEMBER]) => depth += 1,
-            Step::Other([RESTORE]) => depth -= 1,
-            Step::Other(bytes) => balanced &= bytes[0] != ARGS_SIZE,
+            Step::Other(bytes) => saved.take(bytes),
         }
-        deepest = deepest.max(depth);
-        balanced &= depth >= 0;
     }
-    // Readers keep few states: one is the most that compilers save at a time.
-    Some(Effect { reach, balanced: balanced && depth == 0 && deepest <= 1 })
+    Some(saved.effect(reach))
 }
 
 /// Moves on by so many bytes.
@@ -122,10 +146,29 @@ pub struct Source<'a> {
 }
 
 /// Copies the instructions for code that starts at `start` (original address; it may lie inside of the
-/// entry) and ends at `end`, with code alignment 1. `map` gives the new offset of an original address; it
+/// entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new offset of an original address; it
 /// must ascend, and be 0 at `start`. `None` if an instruction is not understood.
-pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -> Option<Vec<u8>> {
+pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -> Option<(Vec<u8>, Effect)> {
     let mut out = Vec::with_capacity(source.instructions.len() + 8);
+    let (mut reach, mut saved) = (0, Saved::NONE);
+    copy(source, start, end, map, |delta, bytes| {
+        advance(&mut out, delta);
+        // (The field has four bytes at most.)
+        reach += u64::from(delta as u32);
+        saved.take(bytes);
+        out.extend_from_slice(bytes);
+    })?;
+    Some((out, saved.effect(reach)))
+}
+
+/// Whether [`rewrite`] understands all of the instructions up to `end`.
+pub fn is_understood(source: Source, end: u64) -> bool {
+    copy(source, source.start, end, |at| at.wrapping_sub(source.start), |_, _| ()).is_some()
+}
+
+/// Gives what [`rewrite`] copies to `put`: how far to move on, and an instruction.
+#[inline]
+fn copy(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64, mut put: impl FnMut(u64, &[u8])) -> Option<()> {
     let mut r = Reader::new(source.instructions, 0);
     let (mut at, mut placed) = (source.start, 0);
     let mut pending = false;
@@ -145,17 +188,18 @@ pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -
                 if at >= end && at > source.start {
                     break;
                 }
+                let mut delta = 0;
                 if pending && at > start {
                     let to = map(at);
-                    advance(&mut out, to.checked_sub(placed)?);
+                    delta = to.checked_sub(placed)?;
                     placed = to;
                 }
                 pending = false;
-                out.extend_from_slice(bytes);
+                put(delta, bytes);
             }
         }
     }
-    Some(out)
+    Some(())
 }
 
 #[cfg(test)]
@@ -171,25 +215,38 @@ mod tests {
 
     #[test]
     fn the_identity_keeps_everything_but_padding() {
-        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| a - 0x1000).unwrap();
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| a - 0x1000).unwrap().0;
         assert_eq!(out, TYPICAL[..TYPICAL.len() - 2]);
     }
 
     #[test]
     fn offsets_are_mapped_and_grow() {
-        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| (a - 0x1000) * 100).unwrap();
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| (a - 0x1000) * 100).unwrap().0;
         assert_eq!(out, [0x02, 100, 0x0e, 16, 0x86, 2, 0x03, 44, 1, 0x0d, 6, 0x03, 0x70, 0x62, 0x0c, 7, 8]);
     }
 
     #[test]
     fn code_that_starts_inside_gets_the_state_there() {
-        let out = rewrite(source(TYPICAL), 0x1004, 0x1050, |a| a - 0x1004).unwrap();
+        let out = rewrite(source(TYPICAL), 0x1004, 0x1050, |a| a - 0x1004).unwrap().0;
         assert_eq!(out, [0x0e, 16, 0x86, 2, 0x0d, 6], "both states hold from the start on, and the last lies behind the end");
+    }
+
+    #[test]
+    fn what_is_copied_does_what_its_bytes_say() {
+        for instructions in [&[0x41, 0x0a, 0x42, 0x0b][..], &[0x0a, 0x0a, 0x0b, 0x0b], &[0x0b, 0x0a], &[0x41, 0x2e, 16], &[0x0a], TYPICAL, &[0x04, 0, 1, 0, 1, 0x0a], &[]] {
+            let (copied, told) = rewrite(source(instructions), 0x1000, u64::MAX, |a| a - 0x1000).unwrap();
+            assert_eq!(effect(&copied), Some(told), "{instructions:x?}");
+            assert!(is_understood(source(instructions), u64::MAX));
+        }
+        let far = |a| (a - 0x1000) << 32;
+        let (copied, told) = rewrite(source(&[0x43, 0x0a, 0x0b]), 0x1000, 0x2000, far).unwrap();
+        assert_eq!(effect(&copied), Some(told));
     }
 
     #[test]
     fn unknown_and_truncated_instructions_are_refused() {
         assert!(rewrite(source(&[0x3c]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
+        assert!(!is_understood(source(&[0x3c]), 0x2000));
         assert!(rewrite(source(&[0x0c, 7]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
         assert!(rewrite(source(&[0x0f, 0xff, 0xff, 0x7f]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
         assert!(rewrite(source(&[0x01, 0, 0, 0, 0]), 0x1000, 0x2000, |a| a - 0x1000).is_none(), "set_loc relative to its own place");
@@ -198,6 +255,6 @@ mod tests {
     #[test]
     fn a_code_alignment_factor_is_multiplied_out() {
         let source = Source { code_align: 4, ..source(&[0x41, 0x0e, 16]) };
-        assert_eq!(rewrite(source, 0x1000, 0x2000, |a| a - 0x1000).unwrap(), [0x44, 0x0e, 16]);
+        assert_eq!(rewrite(source, 0x1000, 0x2000, |a| a - 0x1000).unwrap().0, [0x44, 0x0e, 16]);
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 use super::cfi;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through twenty frames of short functions took 2.2 times as long in
@@ -22,7 +23,7 @@ const RESTORE: u8 = 0x0b;
 
 /// The entry of one piece of code, as it would stand alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Part<'a> {
     /// Index of the common part.
     pub cie: usize,
     /// Code.
@@ -30,7 +31,7 @@ pub struct Part {
     /// Address of its exception table.
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
-    pub instructions: Vec<u8>,
+    pub instructions: Cow<'a, [u8]>,
     /// What they do, see [`cfi::effect`]: merging is on one core.
     pub effect: Option<cfi::Effect>,
     /// Between the part before and this one is nothing but padding.
@@ -38,8 +39,8 @@ pub struct Part {
 }
 
 /// An entry that may get more parts.
-struct Open {
-    entry: Part,
+struct Open<'a> {
+    entry: Part<'a>,
     /// Code address that the instructions have moved on to.
     placed: u64,
     /// Where the instructions of the last function begin whose state is not taken back yet.
@@ -48,8 +49,8 @@ struct Open {
     closed: bool,
 }
 
-impl Open {
-    fn new(entry: Part) -> Open {
+impl<'a> Open<'a> {
+    fn new(entry: Part<'a>) -> Open<'a> {
         let effect = entry.effect.filter(|e| e.balanced && entry.lsda.is_none());
         let placed = entry.code.start + effect.map_or(0, |e| e.reach);
         let dirty = (!entry.instructions.is_empty()).then_some(0);
@@ -57,11 +58,11 @@ impl Open {
     }
 
     /// Adds the next part, or gives it back.
-    fn add(&mut self, part: Part, most_bytes: usize) -> Result<(), Part> {
+    fn add(&mut self, part: Part<'a>, most_bytes: usize) -> Result<(), Part<'a>> {
         if self.closed || !part.adjoins || part.cie != self.entry.cie || self.entry.instructions.len() + part.instructions.len() > most_bytes {
             return Err(part);
         }
-        let mut own = Open::new(part);
+        let own = Open::new(part);
         if own.closed {
             return Err(own.entry);
         }
@@ -69,8 +70,11 @@ impl Open {
         if self.dirty.is_some() && end == start {
             return Err(own.entry);
         }
-        let out = &mut self.entry.instructions;
         self.entry.code.end = own.entry.code.end;
+        if self.dirty.is_none() && own.dirty.is_none() {
+            return Ok(());
+        }
+        let out = self.entry.instructions.to_mut();
         if let Some(last) = self.dirty.take() {
             out.insert(last, REMEMBER);
             cfi::advance(out, end - self.placed);
@@ -80,7 +84,7 @@ impl Open {
         if own.dirty.is_some() {
             cfi::advance(out, start - self.placed);
             self.dirty = Some(out.len());
-            out.append(&mut own.entry.instructions);
+            out.extend_from_slice(&own.entry.instructions);
             self.placed = own.placed;
         }
         Ok(())
@@ -88,20 +92,23 @@ impl Open {
 }
 
 /// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
-pub fn merge(parts: impl IntoIterator<Item = Part>, most_bytes: usize) -> Vec<Part> {
-    let mut out = Vec::new();
+pub fn merge<'a>(parts: impl IntoIterator<Item = Part<'a>>, most_bytes: usize) -> impl Iterator<Item = Part<'a>> {
+    let mut parts = parts.into_iter();
     let mut open: Option<Open> = None;
-    for part in parts {
-        let Err(part) = (match &mut open {
-            Some(open) => open.add(part, most_bytes),
-            None => Err(part),
-        }) else {
-            continue;
-        };
-        out.extend(open.replace(Open::new(part)).map(|o| o.entry));
-    }
-    out.extend(open.map(|o| o.entry));
-    out
+    std::iter::from_fn(move || {
+        for part in parts.by_ref() {
+            let Err(part) = (match &mut open {
+                Some(open) => open.add(part, most_bytes),
+                None => Err(part),
+            }) else {
+                continue;
+            };
+            if let Some(complete) = open.replace(Open::new(part)) {
+                return Some(complete.entry);
+            }
+        }
+        open.take().map(|open| open.entry)
+    })
 }
 
 #[cfg(test)]
@@ -116,8 +123,8 @@ mod tests {
     /// push rbx at 2.
     const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
 
-    fn part(code: Range<u64>, instructions: &[u8]) -> Part {
-        Part { cie: 0, code, lsda: None, instructions: instructions.to_vec(), effect: cfi::effect(instructions), adjoins: true }
+    fn part(code: Range<u64>, instructions: &[u8]) -> Part<'_> {
+        Part { cie: 0, code, lsda: None, instructions: instructions.into(), effect: cfi::effect(instructions), adjoins: true }
     }
 
     fn cie() -> Cie<'static> {
@@ -148,7 +155,7 @@ mod tests {
         let orders: [[&[u8]; 4]; 5] = [[FRAME, PUSH, &[], FRAME], [FRAME, &[], &[], PUSH], [&[], FRAME, FRAME, PUSH], [&[], &[], &[], PUSH], [PUSH, &[], &[], &[]]];
         for instructions in orders {
             let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x3e, i)).collect();
-            let merged = merge(parts.clone(), MOST_BYTES_SOFT);
+            let merged: Vec<Part> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
@@ -167,17 +174,17 @@ mod tests {
         let other = Part { cie: 1, ..part(0x1140..0x1180, PUSH) };
         let unbalanced = part(0x1180..0x11c0, &[0x41, 0x0a]);
         let parts = vec![part(0x1000..0x1040, FRAME), apart, caught, part(0x1100..0x1140, PUSH), other, unbalanced, part(0x11c0..0x1200, PUSH)];
-        assert_eq!(merge(parts.clone(), MOST_BYTES_SOFT), parts);
+        assert_eq!(merge(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), parts);
         let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
-        assert_eq!(merge(without_padding.clone(), MOST_BYTES_SOFT), without_padding);
+        assert_eq!(merge(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), without_padding);
         let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
-        assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).len(), 1);
+        assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).count(), 1);
     }
 
     #[test]
     fn entries_do_not_grow_without_bound() {
         for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
-            let merged = merge((0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)), most);
+            let merged: Vec<Part> = merge((0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)), most).collect();
             assert!(merged.len() > 5 && merged.iter().all(|p| p.instructions.len() <= most + 16));
             assert!(merged.windows(2).all(|w| w[0].code.end + 4 == w[1].code.start));
         }

@@ -71,6 +71,10 @@ impl<'a> Reader<'a> {
 
     /// An unsigned LEB128 number.
     pub fn uleb(&mut self) -> Option<u64> {
+        // Nearly all have one byte.
+        if let [byte @ 0..0x80, ..] = self.data {
+            return self.u8().map(|_| u64::from(*byte));
+        }
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.u8()?;
@@ -254,8 +258,7 @@ impl<'a> Tables<'a> {
     pub fn ranges(&self) -> Vec<UnwindRange> {
         let range = |fde: &Fde| {
             let lsda = fde.lsda.map(|at| self.lsdas.get(&at));
-            let start = fde.range.start;
-            let copied = cfi::rewrite(self.source(fde), start, fde.range.end, |at| at.wrapping_sub(start)).is_some();
+            let copied = cfi::is_understood(self.source(fde), fde.range.end);
             UnwindRange {
                 range: fde.range.clone(),
                 landing_pads: lsda.flatten().map_or_else(Vec::new, Lsda::landing_pads),
@@ -272,14 +275,14 @@ impl<'a> Tables<'a> {
         cfi::Source { instructions: fde.instructions, start: fde.range.start, code_align: cie.code_align, encoding: cie.encoding }
     }
 
-    /// Entries that cover part of `range`.
-    pub fn covering(&self, range: &Range<u64>) -> &[Fde<'a>] {
+    /// Numbers of the entries that cover part of `range`.
+    pub fn covering(&self, range: &Range<u64>) -> Range<usize> {
         let end = self.fdes.partition_point(|f| f.range.start < range.end);
         let mut start = end;
         while start > 0 && self.fdes[start - 1].range.end > range.start {
             start -= 1;
         }
-        &self.fdes[start..end]
+        start..end
     }
 }
 

@@ -81,9 +81,12 @@ impl<'a> EhFrame<'a> {
     pub fn fde(&mut self, cie: &Cie<'a>, code: Range<u64>, lsda: Option<u64>, instructions: &[u8]) -> Result<(), TooFar> {
         let cie_at = match &self.last {
             Some((last, at)) if last == cie => *at,
-            _ => self.cie(cie)?,
+            _ => {
+                let at = self.cie(cie)?;
+                self.last = Some((cie.clone(), at));
+                at
+            }
         };
-        self.last = Some((cie.clone(), cie_at));
         let (at, start) = (self.here(), self.bytes.len());
         self.bytes.extend_from_slice(&[0; 4]);
         let back = u32::try_from(self.here() - cie_at).map_err(|_| TooFar)?;
