@@ -400,6 +400,28 @@ mod tests {
     }
 
     #[test]
+    fn only_functions_of_known_extent_offer_registers_and_none_where_handlers_look() {
+        // mov rcx, [rdi]; mov rax, [rcx]; ret
+        let code = [0x48, 0x8b, 0x0f, 0x48, 0x8b, 0x01, 0xc3];
+        let dead = |size, shows_faults| {
+            let input = Input {
+                segments: vec![SegmentBytes { vaddr: 0x1000, bytes: &code, writable: false, executable: true }],
+                exec_ranges: vec![0x1000..0x1007],
+                symbols: vec![crate::functions::FuncSymbol { name: "f".into(), addr: 0x1000, size }],
+                shows_faults,
+                ..Input::default()
+            };
+            let options = Options::new(FLAVOUR_SOFT);
+            let program = crate::discover::discover(&input, &options);
+            let function = analyze(&input, &program, FunctionId(0), &options).unwrap();
+            function.insns.iter().map(|i| i.dead.0).collect::<Vec<_>>()
+        };
+        assert_eq!(dead(7, false), [0b11, 0b01, 0b10]);
+        assert_eq!(dead(0, false), [0; 3], "where it ends is a guess");
+        assert_eq!(dead(7, true), [0; 3]);
+    }
+
+    #[test]
     fn a_call_for_the_return_address_is_seen() {
         let insn = |bytes: &[u8]| {
             let inst = Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode();
