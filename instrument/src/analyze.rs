@@ -3,7 +3,7 @@
 use crate::consumed;
 use crate::cfg::{Entries, Graph, KnownJump};
 use crate::dataflow::Flow;
-use crate::disasm::{Body, decode};
+use crate::disasm::{Body, Source};
 use crate::discover::pads_of;
 use crate::doubt::{self, Jumps};
 use crate::elf::symbols::merge;
@@ -44,7 +44,8 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.suspected() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
-    let body = decode(bytes, info.range.start, &certain)?;
+    let source = Source { bytes, base: info.range.start, entries: certain };
+    let body = source.decode()?;
     if body.insns.iter().any(|i| calls_itself_inside(i, &info.range)) {
         return Err(LeftReason::Unsupported("calls into its own middle, so it may compute with its return address"));
     }
@@ -58,7 +59,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         None => Err(body),
     };
     let (mut graph, mut found) = again.unwrap_or_else(|body| {
-        let all = recover(input, body, &info.range, &entries, &info.words, &mut factory);
+        let all = recover(input, body, &source, &info.range, &entries, &info.words, &mut factory);
         (all.graph, all.found)
     });
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
@@ -83,7 +84,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         entries.outside.extend(later);
         entries.outside.sort_unstable();
         entries.outside.dedup();
-        let again = recover(input, decode(bytes, info.range.start, &certain)?, &info.range, &entries, &info.words, &mut factory);
+        let again = recover(input, source.decode()?, &source, &info.range, &entries, &info.words, &mut factory);
         (graph, found) = (again.graph, again.found);
         room = room::behind(input, program, info, &graph);
         (sure, jumps) = sure_blocks(&graph, &data, &mut factory);
@@ -193,10 +194,11 @@ pub fn recover_again(course: &Course, body: Body, range: &Range<u64>, entries: &
 }
 
 /// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
-/// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable.
+/// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable. `source`: what the instructions in `body` were decoded from.
 pub fn recover(
     input: &Input,
     body: Body,
+    source: &Source,
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
@@ -212,13 +214,18 @@ pub fn recover(
     if !body.insns.iter().any(is_indirect_jump) {
         return Recovery { graph: Graph::build(body, range, &with_words(&|_| false), &[]), found: Vec::new(), course: None };
     }
+    let (places, count) = (body.places.clone(), body.insns.len());
+    // With words, more entries come and go, which takes another graph each time; else most graphs are made of the one before.
+    let spare = if words.is_empty() { None } else { Some(body.clone()) };
+    let mut whole = Some(body);
+    let mut body = || whole.take().or_else(|| spare.clone()).or_else(|| source.decode().ok()).unwrap_or_default();
     let mut known = Known::default();
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
         let mut last: Option<Graph> = None;
         for _ in 0..ROUNDS {
-            let graph = last.take().and_then(|last| last.with_jumps(&body, range, &current, &jumps)).unwrap_or_else(|| Graph::build(body.clone(), range, &current, &jumps));
+            let graph = last.take().and_then(|last| last.with_jumps(&places, range, &current, &jumps)).unwrap_or_else(|| Graph::build(body(), range, &current, &jumps));
             let found = tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let mut spans: Vec<Range<u64>> = found.iter().filter(|t| t.certain).map(Found::span).collect();
@@ -230,7 +237,7 @@ pub fn recover(
                 if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
                     break;
                 }
-                let course = hopeful.then(|| Course { insns: body.insns.len(), found: found.clone(), jumps, spans: course });
+                let course = hopeful.then(|| Course { insns: count, found: found.clone(), jumps, spans: course });
                 return Recovery { graph, found, course };
             }
             if new.suspected == current.suspected && only_adds(&new_jumps, &jumps) {
@@ -241,11 +248,11 @@ pub fn recover(
     }
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
-    let graph = Graph::build(body.clone(), range, &all, &[]);
+    let graph = Graph::build(body(), range, &all, &[]);
     let mut found = tables::find(&graph, range, input, factory, false, &mut known);
     found.iter_mut().for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
-    Recovery { graph: Graph::build(body, range, &all, &jumps), found, course: None }
+    Recovery { graph: Graph::build(body(), range, &all, &jumps), found, course: None }
 }
 
 /// Whether an address is in one of some ranges, which are sorted and do not overlap.
@@ -360,16 +367,17 @@ mod tests {
         let table: Vec<u8> = words.iter().flat_map(|w| w.1.to_le_bytes()).collect();
         let segment = |vaddr, bytes, executable| SegmentBytes { vaddr, bytes, writable: false, executable };
         let input = Input { segments: vec![segment(0x1000, &code[..], true), segment(0x2000, &table[..], false)], exec_ranges: vec![range.clone()], ..Input::default() };
-        let body = decode(&code, 0x1000, &[]).unwrap();
+        let source = Source { bytes: &code, base: 0x1000, entries: Vec::new() };
+        let body = source.decode().unwrap();
         let mut factory = InstructionInfoFactory::new();
         let bare = Entries::default();
-        let course = recover(&input, body.clone(), &range, &bare, &[], &mut factory).course.expect("the table has a bound");
+        let course = recover(&input, body.clone(), &source, &range, &bare, &[], &mut factory).course.expect("the table has a bound");
         let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
         assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
         let shape = |graph: &Graph| graph.blocks.iter().map(|b| (graph.insns[b.insns.start as usize].ip, b.succs.clone(), b.external_entry)).collect::<Vec<_>>();
         let entered = Entries { suspected: vec![0x1005], ..Entries::default() };
         for (entries, words, same) in [(&bare, &words[..0], true), (&bare, &words[..2], true), (&bare, &words[..], false), (&entered, &words[..2], false)] {
-            let whole = recover(&input, body.clone(), &range, entries, words, &mut factory);
+            let whole = recover(&input, body.clone(), &source, &range, entries, words, &mut factory);
             let again = recover_again(&course, body.clone(), &range, entries, words);
             assert_eq!(again.is_ok(), same, "{} words", words.len());
             if let Ok((graph, found)) = again {

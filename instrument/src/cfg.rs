@@ -129,13 +129,13 @@ impl Graph {
     }
 
     /// The same graph where more targets of jumps are known, but nothing else that it was built with has changed: blocks are cut there. `None` if a target is filler that was dropped from
-    /// `body`.
-    pub fn with_jumps(mut self, body: &Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Option<Graph> {
+    /// the instructions, which were at `places`.
+    pub fn with_jumps(mut self, places: &Places, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Option<Graph> {
         let mut cuts: Vec<u32> = Vec::new();
         for &target in jumps.iter().flat_map(|j| &j.targets) {
             match self.places.get(target) {
                 Some(insn) => cuts.push(insn as u32),
-                None if body.places.get(target).is_some() => return None,
+                None if places.get(target).is_some() => return None,
                 None => {}
             }
         }
@@ -412,7 +412,7 @@ mod tests {
             all.dedup();
             let first = Graph::build(body.clone(), &range, &entries, &jumps(&a, &b));
             let second = Graph::build(body.clone(), &range, &entries, &jumps(&all, &b));
-            if let Some(graph) = first.with_jumps(&body, &range, &entries, &jumps(&all, &b)) {
+            if let Some(graph) = first.with_jumps(&body.places, &range, &entries, &jumps(&all, &b)) {
                 assert_eq!(format!("{graph:?}"), format!("{second:?}"));
                 cut += 1;
             }

@@ -176,6 +176,24 @@ pub fn make(inst: Instruction) -> Insn {
     Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
 }
 
+/// What a function is decoded from, as often as its instructions are needed: they take fifteen times as much memory, so that copies of them cost more than one would think.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// See [`decode`].
+    pub bytes: &'a [u8],
+    /// See [`decode`].
+    pub base: u64,
+    /// See [`decode`].
+    pub entries: Vec<u64>,
+}
+
+impl Source<'_> {
+    /// See [`decode`].
+    pub fn decode(&self) -> Result<Body, LeftReason> {
+        decode(self.bytes, self.base, &self.entries)
+    }
+}
+
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;

@@ -2,7 +2,7 @@
 
 use crate::analyze::{Course, recover};
 use crate::cfg::Entries;
-use crate::disasm::{Body, decode, direct_target, ends_flow, is_padding, jump_target};
+use crate::disasm::{Body, Source, direct_target, ends_flow, is_padding, jump_target};
 use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
@@ -549,11 +549,12 @@ impl<'a> Scanner<'a> {
         };
         let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
         if self.skim(bytes, &f.range, pads, skim, &mut scan) {
-            if skim.jumps
-                && let Ok(body) = decode(bytes, f.range.start, &pads.iter().map(|p| p.1).collect::<Vec<_>>())
-            {
-                scan.halves = jumps_by_halves(&body.insns);
-                outside_tables(input, f, body, &mut scan);
+            if skim.jumps {
+                let source = Source { bytes, base: f.range.start, entries: pads.iter().map(|p| p.1).collect() };
+                if let Ok(body) = source.decode() {
+                    scan.halves = jumps_by_halves(&body.insns);
+                    outside_tables(input, f, body, &source, &mut scan);
+                }
             }
             return scan;
         }
@@ -662,15 +663,15 @@ impl<'a> Scanner<'a> {
     fn scan_whole(&self, f: &FunctionInfo, bytes: &[u8], pads: &[(Range<u64>, u64)]) -> Scan {
         let input = self.input;
         let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
-        let entries: Vec<u64> = pads.iter().map(|p| p.1).collect();
-        match decode(bytes, f.range.start, &entries) {
+        let source = Source { bytes, base: f.range.start, entries: pads.iter().map(|p| p.1).collect() };
+        match source.decode() {
             Ok(body) => {
-                let reached = reached(&body, &f.range, &entries);
+                let reached = reached(&body, &f.range, &source.entries);
                 body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
                 scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.2).collect();
                 if body.insns.iter().any(is_indirect_jump) {
                     scan.halves = jumps_by_halves(&body.insns);
-                    outside_tables(input, f, body, &mut scan);
+                    outside_tables(input, f, body, &source, &mut scan);
                 }
             }
             Err(reason) => {
@@ -764,10 +765,10 @@ fn jumps_by_halves(insns: &[Insn]) -> bool {
 }
 
 /// Jump table targets in other functions (cold parts).
-fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, scan: &mut Scan) {
+fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, source: &Source, scan: &mut Scan) {
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
-    let all = recover(input, body, &f.range, &entries, &[], &mut factory);
+    let all = recover(input, body, source, &f.range, &entries, &[], &mut factory);
     scan.course = all.course.map(Box::new);
     scan.jumps = all.graph.insns.iter().enumerate().any(|(n, i)| is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain));
     for table in all.found {

@@ -35,7 +35,7 @@ pub use wrapped::{THROUGH, Wrapped};
 use built::Built;
 use crate::analyze::recover;
 use crate::cfg::{Entries, Graph};
-use crate::disasm::{Body, decode, direct_target};
+use crate::disasm::{Body, Source, direct_target};
 use crate::discover::pads_of;
 use crate::elf::Elf;
 use crate::functions::{FunctionInfo, Input, Program, SegmentBytes};
@@ -360,21 +360,26 @@ fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
     Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.suspected() }
 }
 
+/// What a function is decoded from.
+fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Option<Source<'a>> {
+    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
+    certain.extend(entries.pads.iter().map(|p| p.1));
+    Some(Source { bytes: input.slice(&info.range)?, base: info.range.start, entries: certain })
+}
+
 /// The instructions of a function, if it is understood, and filler among them.
 fn body(input: &Input, program: &Program, function: usize) -> Option<Body> {
     let info = &program.functions[function];
-    let entries = entries_of(input, info);
-    let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
-    certain.extend(entries.pads.iter().map(|p| p.1));
-    decode(input.slice(&info.range)?, info.range.start, &certain).ok()
+    source(input, info, &entries_of(input, info))?.decode().ok()
 }
 
 /// The blocks of a function, if it is understood.
 fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     let info = &program.functions[function];
-    let body = body(input, program, function)?;
+    let entries = entries_of(input, info);
+    let source = source(input, info, &entries)?;
     let mut factory = InstructionInfoFactory::new();
-    let graph = recover(input, body, &info.range, &entries_of(input, info), &info.words, &mut factory).graph;
+    let graph = recover(input, source.decode().ok()?, &source, &info.range, &entries, &info.words, &mut factory).graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
 }
 
