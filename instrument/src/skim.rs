@@ -236,8 +236,6 @@ const SIB: u8 = 0x10;
 const FAR: u8 = 0x20;
 /// …which counts from the instruction's end.
 const IP: u8 = 0x40;
-/// The operand is in memory.
-const MEMORY: u8 = 0x80;
 
 /// By ModRM byte.
 static FORMS: [u8; 256] = {
@@ -246,11 +244,11 @@ static FORMS: [u8; 256] = {
     while modrm < 0xc0 {
         let (mode, base) = (modrm >> 6, modrm & 7);
         let sib = if base == 4 { 1 } else { 0 };
-        forms[modrm] = MEMORY | match mode {
+        forms[modrm] = match mode {
             0 if base == 5 => FAR | IP | 5,
-            0 => sib * SIB | 1 + sib,
+            0 => (sib * SIB) | (1 + sib),
             1 => 2 + sib,
-            _ => FAR | 5 + sib,
+            _ => FAR | (5 + sib),
         };
         modrm += 1;
     }
@@ -273,7 +271,7 @@ static SHORT: [u8; 256] = {
     while n < 256 {
         let fact = ONE[n];
         if fact & KNOWN != 0 && fact & (SPECIAL | LONG) == 0 {
-            table[n] = (if fact & MODRM != 0 { OPERAND } else { 0 }) | 1 + (fact & BYTE);
+            table[n] = if fact & MODRM != 0 { OPERAND } else { 0 } | (1 + (fact & BYTE));
         }
         n += 1;
     }
