@@ -98,13 +98,13 @@ impl Flow<'_> {
     }
 
     fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
-        let Some(entry) = self.at_entry[of as usize].as_ref().map(|state| state[var as usize]) else { return Phi::Other };
+        let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
         let mut follows: Vec<Step> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
-            let Some(latch) = self.at_latch.get(&latch).map(|state| state[var as usize]) else { continue };
+            let Some(latch) = self.at_latch(latch, var as usize) else { continue };
             let latch = self.normal_at(latch, depth + 1);
             let own = self.values.sum(latch).terms().iter().find(|t| t.0 == atom).map(|t| t.1);
             if own == Some(1) {
