@@ -56,14 +56,16 @@ pub fn plan(
     own: &[Option<Gpr>],
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
-    let backward = graph.insns.iter().any(|i| i.inst.code() == Code::Std);
+    // Only string instructions ask for the direction.
+    let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
+    let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
     let mut plan = Plan::default();
     let mut builder = Builder::new(options, backward);
-    let starts = at_starts(graph, uses, backward);
+    let starts = accesses.iter().any(|a| asks_registers(a, options.stores)).then(|| at_starts(graph, uses, backward));
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        // What registers hold is followed up to the last access only.
+        // What registers hold is followed up to the last access only that asks for it.
         let mut known = None;
         builder.closed = 0;
         let mut first = None;
@@ -79,12 +81,14 @@ pub fn plan(
                     piece += 1;
                 }
                 builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
-                let from = *known.get_or_insert_with(|| {
-                    builder.registers.start(starts.at(number));
-                    block.insns.start as usize
-                });
-                builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
-                known = Some(i);
+                if let Some(starts) = starts.as_ref().filter(|_| list.iter().any(|a| asks_registers(a, options.stores))) {
+                    let from = *known.get_or_insert_with(|| {
+                        builder.registers.start(starts.at(number));
+                        block.insns.start as usize
+                    });
+                    builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
+                    known = Some(i);
+                }
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
@@ -93,7 +97,9 @@ pub fn plan(
                 if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
+                if options.stores || list.iter().any(|a| a.read) {
+                    builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
+                }
             }
             if ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
@@ -107,6 +113,12 @@ pub fn plan(
         folds::fold(graph, &mut plan, &ends, &builder.proxies);
     }
     plan
+}
+
+/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a Constant load, which takes no record but as a proxy.
+fn asks_registers(access: &Access, stores: bool) -> bool {
+    let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
+    (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
 /// A region that has sites.
