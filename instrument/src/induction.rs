@@ -64,6 +64,9 @@ impl Flow<'_> {
     }
 
     fn normal_at(&mut self, v: Val, depth: u32) -> Val {
+        if self.values.as_atom(v).is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. })) {
+            return v;
+        }
         let sum = self.values.sum(v);
         if depth > DEPTH || !sum.terms().iter().any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. })) {
             return v;
@@ -137,6 +140,9 @@ impl Flow<'_> {
 
     /// Whether the value may differ between two iterations of loop `l`.
     pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
+        if let Some(atom) = self.values.as_atom(v) {
+            return self.atom_varies(atom, l, depth);
+        }
         let sum = self.values.sum(v);
         sum.terms().iter().any(|t| self.atom_varies(t.0, l, depth))
     }

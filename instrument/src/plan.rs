@@ -135,10 +135,10 @@ fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
     is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
 }
 
-#[inline]
+#[inline(always)]
 fn ends_region(insn: &Insn) -> bool {
     match insn.flow {
-        FlowControl::Next => is_repeated_string(&insn.inst) || matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt),
+        FlowControl::Next => matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt) || is_repeated_string(&insn.inst),
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => false,
         _ => true,
     }
