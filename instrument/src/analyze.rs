@@ -108,7 +108,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
             consumed::mark(&mut graph, &effects.steps, uses, accesses);
         }
     }
-    let mut flow = Flow::solve(input, &graph, &loops, uses, accesses);
+    let mut flow = Flow::solve(input, &graph, &loops, uses, accesses, options.stores);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
     let blind_start = info.computed || doubt::computes_from(&graph, &facts.takers, &mut factory);

@@ -3,9 +3,11 @@
 //! For classes only, never for safety. Offsets count from the stack pointer at the function's entry. An aligned stack pointer, or
 //! one moved by an unknown amount, starts a new region far away, so that slots on both sides are told apart.
 
+use crate::bits::Bits;
 use crate::cfg::Graph;
-use crate::ir::{Gpr, Insn};
-use crate::operands::{AccessList, Form, Place, Segment};
+use crate::ir::{Gpr, Insn, RegSet};
+use crate::loops::Loops;
+use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment};
 use crate::regs::{RBP, RSP, RegUse, gpr64};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
@@ -25,6 +27,12 @@ const THREAD: i64 = 1 << 61;
 /// How far a new region is away.
 const ALIGNED: i64 = 1 << 32;
 const MOVED: i64 = 1 << 40;
+
+/// Variables that are registers; those in memory are numbered behind them.
+pub const REGISTERS: usize = 16;
+
+/// Both registers.
+const STACK: RegSet = RegSet(1 << RSP.0 | 1 << RBP.0);
 
 /// Key of fs:0, which holds the thread pointer.
 pub const THREAD_POINTER: i64 = THREAD;
@@ -55,6 +63,30 @@ impl Stack {
             (Segment::Flat, Some(RBP)) => self.rbp.map(|rbp| rbp.wrapping_add(place.disp)),
             _ => None,
         }
+    }
+
+    /// Tells the touches of an instruction, which are not placed yet.
+    fn touches(&self, effect: Effect, list: &Accesses, stores: bool, mut tell: impl FnMut(Touch)) {
+        match effect {
+            Effect::Push => tell(Touch { key: self.rsp.wrapping_sub(8), at: 0, ..Touch::top(false, true) }),
+            Effect::Pop => tell(Touch { key: self.rsp, at: 0, ..Touch::top(true, false) }),
+            _ => {}
+        }
+        for access in list.iter() {
+            let touch = Touch::of(access, stores);
+            let key = if let Form::Plain(place) = &access.form { self.key(place) } else { None };
+            tell(key.map_or(touch, |key| Touch { key, at: 0, ..touch }));
+        }
+    }
+
+    /// Key of the variable in the frame whose address an instruction takes.
+    #[inline]
+    fn taken(&self, insn: &Insn) -> Option<i64> {
+        let takes = matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m);
+        if !takes || !gpr64(insn.inst.memory_base()).is_some_and(|base| STACK.contains(base)) {
+            return None;
+        }
+        crate::operands::place_of(&insn.inst).and_then(|place| self.key(&place))
     }
 
     /// Offset of a register.
@@ -120,58 +152,253 @@ impl Stack {
     }
 }
 
+/// What an instruction does besides changing registers in its own way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    #[default]
+    None,
+    /// It accesses memory.
+    Accesses,
+    /// `push`; it may read memory as well.
+    Push,
+    /// `pop`; it may write memory as well.
+    Pop,
+    /// A call, also of the system; it may read memory as well.
+    Call,
+    /// A string instruction.
+    String,
+}
+
+/// See [`Frame::steps`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Step {
+    /// What it does.
+    pub effect: Effect,
+    /// How many [`Touch`]es it has: the stack's top (`push` and `pop` only), then one per access.
+    count: u8,
+    /// Registers that it may change.
+    pub clobber: RegSet,
+    /// The first of its touches.
+    first: u32,
+}
+
+impl Step {
+    /// Number of its first touch.
+    pub fn first(self) -> usize {
+        self.first as usize
+    }
+
+    /// Number of the touch of the access with number `n`.
+    pub fn of_access(self, n: usize) -> usize {
+        self.first as usize + usize::from(matches!(self.effect, Effect::Push | Effect::Pop)) + n
+    }
+}
+
+/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch {
+    /// Its key, if it has one.
+    key: i64,
+    /// How many variables have lower keys; [`Touch::ELSEWHERE`] if there is no key.
+    at: u32,
+    /// Bytes.
+    size: u32,
+    /// The address's base, or the pointer of a string instruction.
+    pub base: Option<Gpr>,
+    /// Its index.
+    pub index: Option<Gpr>,
+    /// The thread pointer is in the address.
+    pub thread: bool,
+    /// The address is of [`Form::Plain`].
+    pub plain: bool,
+    /// Reads.
+    pub read: bool,
+    /// Writes.
+    pub write: bool,
+    /// The address tells the class.
+    pub asked: bool,
+    /// The same, or it tells what is loaded.
+    pub address: bool,
+    /// All of it is a variable, which has the key.
+    variable: bool,
+    /// It may be of other variables, or parts of them.
+    shared: bool,
+}
+
+impl Touch {
+    /// No place of a variable.
+    const ELSEWHERE: u32 = u32::MAX;
+
+    /// The top of the stack.
+    fn top(read: bool, write: bool) -> Touch {
+        let at = Touch::ELSEWHERE;
+        Touch { key: 0, at, size: 8, base: None, index: None, thread: false, plain: false, read, write, asked: false, address: false, variable: false, shared: false }
+    }
+
+    /// An access. `stores`: classes of stores are asked for, too.
+    fn of(access: &Access, stores: bool) -> Touch {
+        let (plain, base, index, thread) = match &access.form {
+            Form::Plain(p) => (true, p.base, p.index, p.segment == Segment::Fs),
+            Form::Step { pointer } => (false, Some(*pointer), None, false),
+            _ => (false, None, None, false),
+        };
+        let (Access { read, write, size, .. }, asked) = (*access, access.asks(stores));
+        Touch { size, base, index, thread, plain, asked, address: asked, ..Touch::top(read, write) }
+    }
+
+    /// Registers in the address, the stack pointer excepted.
+    pub fn registers(&self) -> RegSet {
+        self.base.into_iter().chain(self.index).fold(RegSet::EMPTY, RegSet::with).without(RSP)
+    }
+
+    /// Whether it has a key: in the frame, static, or thread-local.
+    pub fn has_key(&self) -> bool {
+        self.at != Touch::ELSEWHERE
+    }
+
+    /// Whether it is one of a variable, not only in the place of one.
+    fn makes_variable(&self) -> bool {
+        self.plain && self.size <= 8
+    }
+
+    /// Number of the variable that it reads.
+    pub fn variable(&self) -> Option<usize> {
+        self.variable.then_some(REGISTERS + self.at as usize)
+    }
+
+    /// Finds its place among the variables.
+    fn place(&mut self, at: usize, keys: &[i64], sizes: &[u8]) {
+        self.at = at as u32;
+        self.variable = keys.get(at) == Some(&self.key);
+        let before = at > 0 && keys[at - 1].saturating_add(8) > self.key;
+        let behind = keys.get(at + usize::from(self.variable)).is_some_and(|&k| k < self.end());
+        self.shared = before || behind || self.variable && (sizes[at] == 0 || self.end() <= self.key);
+        self.find_address();
+    }
+
+    /// What is loaded from no variable is told by the address.
+    fn find_address(&mut self) {
+        self.address |= self.read && self.makes_variable() && !self.variable;
+    }
+
+    fn end(&self) -> i64 {
+        self.key.saturating_add(i64::from(self.size.max(1)))
+    }
+}
+
 /// Stack state at block starts, and the variables in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
     /// Per block; `None` if unreachable.
     pub at_block: Vec<Option<Stack>>,
     /// Sorted keys of the memory variables.
-    pub keys: Vec<i64>,
+    keys: Vec<i64>,
     /// Per key: the widest access, bytes.
-    pub sizes: Vec<u8>,
-    /// Per key: its address is taken, so that calls and unknown stores may change it.
-    pub escaped: Vec<bool>,
+    sizes: Vec<u8>,
+    /// Per key of the frame: its address is taken, so that calls and unknown stores may change it.
+    escaped: Vec<bool>,
+    /// What each instruction does to memory.
+    pub steps: Vec<Step>,
+    /// Instructions that write the stack pointer or the frame pointer.
+    pub moves: Bits,
+    /// Of all instructions.
+    pub touches: Vec<Touch>,
 }
 
 impl Frame {
-    /// Follows the stack pointer and lists the variables. `order`: blocks in reverse postorder.
-    pub fn find(graph: &Graph, order: &[u32], uses: &[RegUse], accesses: &AccessList) -> Frame {
-        let mut frame = Frame { at_block: vec![None; graph.blocks.len()], ..Frame::default() };
+    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
+    pub fn find(graph: &Graph, loops: &Loops, uses: &[RegUse], accesses: &AccessList, stores: bool) -> Frame {
+        let n = graph.insns.len();
+        let mut frame = Frame { at_block: vec![None; graph.blocks.len()], steps: vec![Step::default(); n], moves: Bits::new(n), ..Frame::default() };
+        frame.touches.reserve(n / 2);
         let mut taken: Vec<i64> = Vec::new();
-        let mut sized: Vec<(i64, u8)> = Vec::new();
-        for &b in order {
+        // Keys, and the touches that have them.
+        let mut keyed: Vec<(i64, u32)> = Vec::with_capacity(n / 4);
+        // Blocks of which more was believed when they were visited.
+        let mut stale: Vec<u32> = Vec::new();
+        for &b in &loops.order {
             let mut stack = *frame.at_block[b as usize].get_or_insert(Stack::ENTRY);
             let range = graph.blocks[b as usize].insns.clone();
-            for i in range.start as usize..range.end as usize {
-                let insn = &graph.insns[i];
-                for access in accesses[i].iter() {
-                    if let Form::Plain(place) = &access.form
-                        && access.size <= 8
-                    {
-                        sized.extend(stack.key(place).map(|k| (k, access.size as u8)));
-                    }
+            let insns = range.start as usize..range.end as usize;
+            for (((insn, u), step), i) in graph.insns[insns.clone()].iter().zip(&uses[insns.clone()]).zip(&mut frame.steps[insns.clone()]).zip(insns) {
+                step.clobber = u.clobber;
+                let moves = u.clobber.0 & STACK.0 != 0;
+                let list = &accesses[i];
+                if moves || !list.is_empty() || is_call(insn) {
+                    let touches = &mut frame.touches;
+                    (step.effect, step.first) = (effect(insn, list, moves), touches.len() as u32);
+                    stack.touches(step.effect, list, stores, |mut touch| {
+                        if touch.has_key() {
+                            keyed.push((touch.key, touches.len() as u32));
+                        } else {
+                            touch.find_address();
+                        }
+                        touches.push(touch);
+                        step.count += 1;
+                    });
                 }
-                if matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m)
-                    && let Some(place) = crate::operands::place_of(&insn.inst)
-                {
-                    taken.extend(stack.key(&place));
+                if step.effect == Effect::None {
+                    taken.extend(stack.taken(insn));
                 }
-                stack.advance(insn, &uses[i]);
+                if moves {
+                    frame.moves.set(i);
+                    stack.step(insn, u);
+                }
             }
             for s in &graph.blocks[b as usize].succs {
                 match &mut frame.at_block[s.0 as usize] {
-                    Some(old) if old.rbp != stack.rbp => old.rbp = None,
+                    Some(old) if old.rbp != stack.rbp => {
+                        if old.rbp.is_some() && loops.position[s.0 as usize] <= loops.position[b as usize] {
+                            stale.push(s.0);
+                        }
+                        old.rbp = None;
+                    }
                     Some(_) => {}
                     none => *none = Some(stack),
                 }
             }
         }
-        sized.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
-        sized.dedup_by_key(|s| s.0);
-        (frame.keys, frame.sizes) = sized.into_iter().unzip();
+        frame.number(keyed);
         taken.sort_unstable();
         frame.escaped = frame.keys.iter().map(|k| taken.binary_search(k).is_ok()).collect();
+        stale.into_iter().for_each(|b| frame.note_again(b as usize, graph, uses, accesses, stores));
         frame
+    }
+
+    /// Lists the variables, and finds the place of each touch among them.
+    fn number(&mut self, mut keyed: Vec<(i64, u32)>) {
+        keyed.sort_unstable_by_key(|k| k.0);
+        for same in keyed.chunk_by(|a, b| a.0 == b.0) {
+            let widest = same.iter().map(|k| &self.touches[k.1 as usize]).filter(|t| t.makes_variable()).map(|t| t.size).max();
+            if let Some(size) = widest {
+                self.keys.push(same[0].0);
+                self.sizes.push(size as u8);
+            }
+        }
+        let mut at = 0;
+        for (key, touch) in keyed {
+            at += usize::from(self.keys.get(at).is_some_and(|&k| k < key));
+            self.touches[touch as usize].place(at, &self.keys, &self.sizes);
+        }
+    }
+
+    /// Corrects what is written down of a block's accesses to what holds at its start after all.
+    fn note_again(&mut self, b: usize, graph: &Graph, uses: &[RegUse], accesses: &AccessList, stores: bool) {
+        let mut stack = self.at_block[b].unwrap_or(Stack::ENTRY);
+        for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
+            let mut number = self.steps[i].first as usize;
+            stack.touches(self.steps[i].effect, &accesses[i], stores, |mut touch| {
+                if touch.has_key() {
+                    touch.place(self.keys.partition_point(|&k| k < touch.key), &self.keys, &self.sizes);
+                } else {
+                    touch.find_address();
+                }
+                self.touches[number] = touch;
+                number += 1;
+            });
+            stack.advance(&graph.insns[i], &uses[i]);
+        }
     }
 
     /// Forgets all variables (functions too large to follow them).
@@ -179,17 +406,68 @@ impl Frame {
         self.keys.clear();
         self.sizes.clear();
         self.escaped.clear();
+        self.touches.iter_mut().filter(|t| t.has_key()).for_each(|t| t.place(0, &[], &[]));
+    }
+
+    /// What an instruction does to memory.
+    #[inline]
+    pub fn touches_of(&self, insn: usize) -> &[Touch] {
+        let Step { count, first, .. } = self.steps[insn];
+        &self.touches[first as usize..][..usize::from(count)]
+    }
+
+    /// How many variables there are, registers included, which come first.
+    pub fn variables(&self) -> usize {
+        REGISTERS + self.keys.len()
     }
 
     /// Number of the variable with this key.
     pub fn variable(&self, key: i64) -> Option<usize> {
-        self.keys.binary_search(&key).ok()
+        self.keys.binary_search(&key).ok().map(|m| REGISTERS + m)
     }
 
-    /// Variables that a write of `size` bytes at `key` touches.
-    pub fn touched(&self, key: i64, size: u32) -> impl Iterator<Item = usize> + use<'_> {
-        let from = self.keys.partition_point(|&k| k <= key.saturating_sub(8));
-        let to = self.keys.partition_point(|&k| k < key.saturating_add(i64::from(size.max(1))));
-        (from..to.max(from)).filter(move |&v| self.keys[v].saturating_add(i64::from(self.sizes[v])) > key)
+    /// Whether calls and unknown stores may change a variable of the frame.
+    pub fn is_escaped(&self, v: usize) -> bool {
+        v.checked_sub(REGISTERS).is_some_and(|m| self.escaped[m])
     }
+
+    /// The key of a variable in memory.
+    pub fn key(&self, v: usize) -> Option<i64> {
+        self.keys.get(v.checked_sub(REGISTERS)?).copied()
+    }
+
+    /// Tells the numbers of variables that a write touches; it has a key.
+    #[inline]
+    pub fn touched(&self, touch: &Touch, mut tell: impl FnMut(usize)) {
+        if touch.shared {
+            return self.overlaps(touch).for_each(|m| tell(REGISTERS + m));
+        }
+        touch.variable().into_iter().for_each(tell);
+    }
+
+    fn overlaps(&self, touch: &Touch) -> impl Iterator<Item = usize> + use<'_> {
+        let (key, end, at) = (touch.key, touch.end(), touch.at as usize);
+        let before = self.keys[..at].iter().rev().take_while(|&&k| k > key.saturating_sub(8)).count();
+        (at - before..self.keys.len()).take_while(move |&v| self.keys[v] < end).filter(move |&v| self.keys[v].saturating_add(i64::from(self.sizes[v])) > key)
+    }
+}
+
+/// What an instruction does; `moves`: it writes the stack pointer or the frame pointer.
+#[inline]
+fn effect(insn: &Insn, list: &Accesses, moves: bool) -> Effect {
+    match list.iter().next().map(|a| &a.form) {
+        _ if is_call(insn) => Effect::Call,
+        _ if moves && insn.inst.mnemonic() == Mnemonic::Push => Effect::Push,
+        _ if moves && insn.inst.mnemonic() == Mnemonic::Pop => Effect::Pop,
+        None => Effect::None,
+        // (Accesses of string instructions are of no plain form.)
+        Some(Form::Plain(_)) => Effect::Accesses,
+        Some(_) if insn.inst.is_string_instruction() => Effect::String,
+        Some(_) => Effect::Accesses,
+    }
+}
+
+/// Whether control comes back behind the instruction from elsewhere.
+pub fn is_call(insn: &Insn) -> bool {
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }

@@ -64,6 +64,9 @@ impl Flow<'_> {
     }
 
     fn normal_at(&mut self, v: Val, depth: u32) -> Val {
+        if self.values.as_atom(v).is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. })) {
+            return v;
+        }
         let sum = self.values.sum(v);
         if depth > DEPTH || !sum.terms().iter().any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. })) {
             return v;
@@ -98,13 +101,13 @@ impl Flow<'_> {
     }
 
     fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
-        let Some(entry) = self.at_entry[of as usize].as_ref().map(|state| state[var as usize]) else { return Phi::Other };
+        let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
         let mut follows: Vec<Step> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
-            let Some(latch) = self.at_latch.get(&latch).map(|state| state[var as usize]) else { continue };
+            let Some(latch) = self.at_latch(latch, var as usize) else { continue };
             let latch = self.normal_at(latch, depth + 1);
             let own = self.values.sum(latch).terms().iter().find(|t| t.0 == atom).map(|t| t.1);
             if own == Some(1) {
@@ -137,6 +140,9 @@ impl Flow<'_> {
 
     /// Whether the value may differ between two iterations of loop `l`.
     pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
+        if let Some(atom) = self.values.as_atom(v) {
+            return self.atom_varies(atom, l, depth);
+        }
         let sum = self.values.sum(v);
         sum.terms().iter().any(|t| self.atom_varies(t.0, l, depth))
     }

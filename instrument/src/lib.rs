@@ -15,6 +15,7 @@
 
 pub mod analyze;
 pub mod annotate;
+pub mod bits;
 pub mod cfg;
 pub mod cli;
 pub mod consumed;
@@ -40,6 +41,7 @@ pub mod lines;
 pub mod liveness;
 pub mod loops;
 pub mod names;
+pub mod needs;
 pub mod offsets;
 pub mod operands;
 pub mod plan;

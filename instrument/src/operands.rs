@@ -5,7 +5,7 @@
 
 use crate::facts::Operands;
 use crate::ir::{Gpr, Insn};
-use crate::regs::{RAX, RBX, RCX, RDI, RSI, gpr, gpr64};
+use crate::regs::{RAX, RBX, RCX, RDI, RSI, RSP, gpr, gpr64};
 use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
 use smallvec::SmallVec;
@@ -43,6 +43,16 @@ impl Place {
     /// `[register]`.
     pub fn at(register: Gpr) -> Place {
         Place { segment: Segment::Flat, base: Some(register), index: None, scale: 1, disp: 0, addr32: false }
+    }
+}
+
+impl Place {
+    /// Whether it is at a fixed address or in the frame, whatever registers hold.
+    pub fn is_constant(&self) -> bool {
+        self.index.is_none() && match self.base {
+            None => self.segment != Segment::Gs,
+            base => base == Some(RSP),
+        }
     }
 }
 
@@ -96,6 +106,18 @@ pub struct Access {
     pub form: Form,
 }
 
+impl Access {
+    /// Whether its class is asked for, and depends on what registers hold; see [`crate::dataflow`]. `stores`: classes of stores are asked for, too.
+    pub fn asks(&self, stores: bool) -> bool {
+        let depends = match &self.form {
+            Form::Plain(place) => !place.is_constant(),
+            Form::Step { .. } => true,
+            _ => false,
+        };
+        depends && (self.read || stores)
+    }
+}
+
 /// At most two accesses of one instruction, in the order in which the processor makes them.
 pub type Accesses = [Access];
 
@@ -141,6 +163,11 @@ impl AccessList {
     pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
         let first = self.insns.partition_point(|&i| (i as usize) < insns.start);
         self.insns[first..].iter().map(|&i| i as usize).take_while(move |&i| i < insns.end).map(|i| (i, &self[i]))
+    }
+
+    /// All accesses.
+    pub fn iter(&self) -> impl Iterator<Item = &Access> {
+        self.all.iter()
     }
 }
 
@@ -306,7 +333,7 @@ fn memory_form(inst: &Instruction) -> Form {
         // Stride registers or sizes that depend on a configuration.
         Mnemonic::Tileloadd | Mnemonic::Tileloaddt1 | Mnemonic::Tilestored | Mnemonic::Bndldx | Mnemonic::Bndstx => Form::Unknown,
         // The address uses rsp after the increment.
-        Mnemonic::Pop if place.base == Some(crate::regs::RSP) => {
+        Mnemonic::Pop if place.base == Some(RSP) => {
             Form::Plain(Place { disp: place.disp.wrapping_add(i64::from(size_of(inst))), ..place })
         }
         _ => Form::Plain(place),

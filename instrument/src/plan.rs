@@ -13,7 +13,7 @@ use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
 use crate::offsets::{Known, Registers, at_starts};
 use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
-use crate::regs::{RAX, RBX, RegUse};
+use crate::regs::{RAX, RBX, RSP, RegUse};
 use crate::stay::Stays;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
@@ -56,31 +56,39 @@ pub fn plan(
     own: &[Option<Gpr>],
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
-    let backward = graph.insns.iter().any(|i| i.inst.mnemonic() == Mnemonic::Std);
+    // Only string instructions ask for the direction.
+    let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
+    let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
     let mut plan = Plan::default();
     let mut builder = Builder::new(options, backward);
-    let starts = at_starts(graph, uses, backward);
+    let starts = accesses.iter().any(|a| asks_registers(a, options.stores)).then(|| at_starts(graph, uses, backward));
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        // What registers hold is followed up to the last access only.
+        // What registers hold is followed up to the last access only that asks for it.
         let mut known = None;
         builder.closed = 0;
         let mut first = None;
         for i in block.insns.start as usize..block.insns.end as usize {
-            piece += usize::from(stays.starts().get(piece + 1) == Some(&(i as u32)));
-            builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
             let insn = &graph.insns[i];
-            count_implicit(&insn.inst, &mut plan.implicit);
+            if uses[i].clobber.contains(RSP) {
+                count_implicit(&insn.inst, &mut plan.implicit);
+            }
             let list = &accesses[i];
             let mut may_skip = false;
             if !list.is_empty() {
-                let from = *known.get_or_insert_with(|| {
-                    builder.registers.start(starts.at(number));
-                    block.insns.start as usize
-                });
-                builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
-                known = Some(i);
+                while stays.starts().get(piece + 1).is_some_and(|&start| start <= i as u32) {
+                    piece += 1;
+                }
+                builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
+                if let Some(starts) = starts.as_ref().filter(|_| list.iter().any(|a| asks_registers(a, options.stores))) {
+                    let from = *known.get_or_insert_with(|| {
+                        builder.registers.start(starts.at(number));
+                        block.insns.start as usize
+                    });
+                    builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
+                    known = Some(i);
+                }
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
@@ -89,7 +97,9 @@ pub fn plan(
                 if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
+                if options.stores || list.iter().any(|a| a.read) {
+                    builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
+                }
             }
             if ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
@@ -103,6 +113,12 @@ pub fn plan(
         folds::fold(graph, &mut plan, &ends, &builder.proxies);
     }
     plan
+}
+
+/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a Constant load, which takes no record but as a proxy.
+fn asks_registers(access: &Access, stores: bool) -> bool {
+    let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
+    (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
 /// A region that has sites.
@@ -119,14 +135,16 @@ fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
     is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
 }
 
+#[inline(always)]
 fn ends_region(insn: &Insn) -> bool {
     match insn.flow {
-        FlowControl::Next => is_repeated_string(&insn.inst) || matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt),
+        FlowControl::Next => matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt) || is_repeated_string(&insn.inst),
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => false,
         _ => true,
     }
 }
 
+/// Counts what an instruction reads that moves the stack pointer.
 fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     match inst.mnemonic() {
         Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq => implicit.pops += 1,
@@ -534,6 +552,12 @@ impl<'a> Builder<'a> {
 
     /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
+        let nth = self.closed;
+        self.closed += 1;
+        // Many regions have nothing in them.
+        if self.region.sites.is_empty() && self.region.records.is_empty() {
+            return None;
+        }
         // (Their memory is used again.)
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut proxy = None;
@@ -556,8 +580,6 @@ impl<'a> Builder<'a> {
                 self.region.implied_const += 1;
             }
         }
-        let nth = self.closed;
-        self.closed += 1;
         let closed = (!self.region.sites.is_empty()).then(|| {
             let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
             self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));

@@ -144,7 +144,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values of a function of so many instructions.
+    /// Values of so many instructions.
     pub fn with_room(insns: usize) -> Values {
         let of_sum = vec![0; insns.next_power_of_two().max(64)];
         Values { atoms: Vec::with_capacity(insns + insns / 2), sums: Vec::with_capacity(insns / 2), of_sum, ..Values::default() }
@@ -204,6 +204,11 @@ impl Values {
         }
         let s = &self.sums[v as usize];
         s.terms().is_empty().then_some(s.constant)
+    }
+
+    /// The atom that the value is.
+    pub fn as_atom(&self, v: Val) -> Option<Atom> {
+        (v & ATOM != 0).then_some(v & !ATOM)
     }
 
     /// An atom's kind.
