@@ -373,4 +373,50 @@ mod tests {
             assert_eq!(r.code.len(), before.next_multiple_of(16) + 1);
         }
     }
+
+    /// Which pieces become long if all are looked at in every round.
+    fn all_rounds(b: &Buffer) -> Vec<bool> {
+        let mut long = vec![false; b.flex.len()];
+        let mut sizes = vec![0; b.flex.len() + 1];
+        loop {
+            b.add_up(&long, &mut sizes);
+            let more: Vec<bool> = (0..b.flex.len()).map(|i| long[i] || b.flex[i].1.label().is_some_and(|l| !b.reaches(i, l, &sizes))).collect();
+            if more == long {
+                return long;
+            }
+            long = more;
+        }
+    }
+
+    #[test]
+    fn branches_that_are_not_looked_at_again_reach() {
+        let mut seed = 1u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        for round in 0..300 {
+            let labels = 2 + random(30);
+            let mut b = Buffer::new(labels as usize);
+            // (Alignment and `loop`s in two thirds.)
+            let kinds = if round % 3 == 0 { 2 } else { 4 };
+            for label in 0..labels {
+                b.bind(Label(label));
+                b.bytes.extend(std::iter::repeat_n(0x90, random(30) as usize));
+                for _ in 0..random(4) {
+                    let label = Label(random(labels));
+                    b.push(match random(kinds) {
+                        0 => Flex::Jmp(label),
+                        1 => Flex::Jcc(4, label),
+                        2 => Flex::Short { opcode: 0xe2, addr32: false, label },
+                        _ => Flex::Align(15),
+                    });
+                }
+            }
+            let long = all_rounds(&b);
+            let mut sizes = vec![0; long.len() + 1];
+            b.add_up(&long, &mut sizes);
+            assert_eq!(b.resolve().sizes, sizes);
+        }
+    }
 }

@@ -25,7 +25,7 @@ pub struct Sink {
     /// Per flexible piece: where that byte is.
     flexes: Vec<u32>,
     insides: Vec<Inside>,
-    /// What does not depend on the layout of the function itself, at the places in [`Buffer::bytes`].
+    /// Fields that depend on where the clone lies, at their places in [`Buffer::bytes`] so far.
     fixups: Fixups,
     states: States,
     current: ProbeState,

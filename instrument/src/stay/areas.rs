@@ -152,6 +152,7 @@ impl Finder<'_> {
         [most(&dead, RegSet(USABLE.0 & !RBP.0), false), first, second]
     }
 
+    /// What a piece without neighbours inside costs.
     fn price(&self, b: usize) -> Price {
         let mut price = Price { always: -self.alone(b), ..Price::default() };
         if b == 0 || self.pieces[b].external {
@@ -237,8 +238,10 @@ impl Finder<'_> {
                     // Who has no record comes in between two others. (What is behind nothing is not reached.)
                     0 | 1 if !self.pieces[b].records && self.preds.of(b).iter().any(|&p| p as usize != b) => false,
                     _ if !free[b] || !self.serves(kept, b) => false,
-                    0 => cost(b) < 0,
-                    _ => cost(b) < saved(b, &inside, n),
+                    near => {
+                        let cost = cost(b);
+                        cost < 0 || near > 0 && cost < saved(b, &inside, n)
+                    }
                 };
                 if inside[b] != better {
                     inside[b] = better;
