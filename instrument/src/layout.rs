@@ -60,6 +60,8 @@ pub struct Parts<'a> {
 /// Addresses that the sidecar needs.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
+    /// What the first clone's address counts from, a multiple of all that clones are aligned to.
+    pub start: u64,
     /// Clone address per function.
     pub clones: Vec<u64>,
     /// First record (module-local) per function.
@@ -225,7 +227,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
         at
     });
     let code_at = segment.align(64);
-    let mut placed = Placed::default();
+    let mut placed = Placed { start: code_at, ..Placed::default() };
     let mut next = code_at;
     for (clone, records) in parts.clones.iter().zip(parts.record_counts) {
         // At least a byte apart, so that they can share an entry of the unwind tables.

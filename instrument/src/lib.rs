@@ -17,6 +17,7 @@ pub mod analyze;
 pub mod annotate;
 pub mod cfg;
 pub mod cli;
+pub mod columns;
 pub mod consumed;
 pub mod dataflow;
 pub mod disasm;
