@@ -480,7 +480,9 @@ impl Encoded {
     /// Of pieces that follow each other.
     pub fn of(pieces: &[Piece]) -> std::io::Result<Encoded> {
         let mut encoded = Encoded::default();
-        encoded.bytes.reserve(pieces.iter().flat_map(|piece| &piece.0).flat_map(|table| &table.1).map(|chunk| chunk.bytes.len()).sum());
+        let chunks = || pieces.iter().flat_map(|piece| &piece.0).flat_map(|table| &table.1);
+        // With padding.
+        encoded.bytes.reserve(chunks().map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len()).sum());
         for (n, (table, _)) in pieces.first().iter().flat_map(|piece| &piece.0).enumerate() {
             // A column has a frame at least.
             let none = [Chunk::of(&vec![Vec::new(); table.columns.len()])?];

@@ -546,7 +546,7 @@ fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers:
         lsdas.push(Some(at));
     }
     let frame_at = segment.align(8);
-    let mut frame = EhFrame::new(frame_at);
+    let mut frame = EhFrame::behind(std::mem::take(&mut segment.bytes), segment.vaddr);
     let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
@@ -588,8 +588,8 @@ fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers:
     }
     let (bytes, mut entries) = frame.finish();
     entries.retain(|entry| !unseen_code.contains(&entry.0));
-    segment.bytes.extend_from_slice(&bytes);
-    let frame_end = frame_at + bytes.len() as u64;
+    segment.bytes = bytes;
+    let frame_end = segment.end();
     let header_at = segment.align(4);
     let bytes = header(header_at, frame_at, &entries)?;
     segment.bytes.extend_from_slice(&bytes);

@@ -154,7 +154,9 @@ impl Work<'_, '_> {
         };
         let mut groups: Vec<(usize, Vec<Outcome>)> = rayon::broadcast(on_thread).into_iter().flatten().collect();
         groups.sort_unstable_by_key(|(group, _)| *group);
-        groups.into_iter().flat_map(|(_, outcomes)| outcomes).collect()
+        let mut outcomes = Vec::with_capacity(functions);
+        groups.into_iter().for_each(|(_, group)| outcomes.extend(group));
+        outcomes
     }
 
     fn group(&self, group: usize, functions: Range<usize>) -> Vec<Outcome> {
