@@ -194,22 +194,28 @@ const BATCH: usize = 256;
 pub struct Runs<'a, R> {
     runs: Vec<&'a [R]>,
     place: Box<dyn Fn(usize, &mut [R]) + Sync + 'a>,
+    before: R,
 }
 
-impl<'a, R> Runs<'a, R> {
+impl<'a, R: Default> Runs<'a, R> {
     /// Runs of rows that follow each other. `place` is given each run's number, and makes of some of its rows those of the table.
     pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
-        Runs { runs, place: Box::new(place) }
+        Runs { runs, place: Box::new(place), before: R::default() }
+    }
+
+    /// The same behind others, of which the last row is given.
+    pub fn behind(self, before: R) -> Runs<'a, R> {
+        Runs { before, ..self }
     }
 }
 
-impl<'a, R> From<&'a [R]> for Runs<'a, R> {
+impl<'a, R: Default> From<&'a [R]> for Runs<'a, R> {
     fn from(rows: &'a [R]) -> Runs<'a, R> {
         Runs::new(rows.chunks(CHUNK).collect(), |_, _| ())
     }
 }
 
-impl<R> Default for Runs<'_, R> {
+impl<R: Default> Default for Runs<'_, R> {
     fn default() -> Self {
         Runs::new(Vec::new(), |_, _| ())
     }
@@ -231,8 +237,7 @@ impl<R: Row> Runs<'_, R> {
                 (start, rows) = (number + 1, 0);
             }
         }
-        // A column has a frame at least.
-        if rows > 0 || chunks.is_empty() {
+        if rows > 0 {
             chunks.push(start..self.runs.len());
         }
         chunks
@@ -241,7 +246,7 @@ impl<R: Row> Runs<'_, R> {
     /// The row before a run.
     fn before(&self, run: usize) -> R {
         let found = self.runs[..run].iter().enumerate().rev().find_map(|(number, run)| Some((number, *run.last()?)));
-        found.map_or_else(R::default, |(number, mut row)| {
+        found.map_or(self.before, |(number, mut row)| {
             (self.place)(number, std::slice::from_mut(&mut row));
             row
         })
@@ -308,12 +313,9 @@ impl Chunk {
 /// Makes one chunk.
 type Job<'a> = Box<dyn Fn() -> std::io::Result<Chunk> + Sync + 'a>;
 
-/// What stands in the header of a table's columns, and what makes their bytes.
+/// A table, and what makes its columns' bytes.
 struct Table<'a> {
-    name: &'static str,
-    /// Name, type and encoding of each.
-    columns: Vec<[&'static str; 3]>,
-    rows: usize,
+    head: TableHead,
     jobs: Vec<Job<'a>>,
 }
 
@@ -321,7 +323,7 @@ impl<'a> Table<'a> {
     fn of<R: Row>(name: &'static str, runs: &'a Runs<R>) -> Table<'a> {
         let columns = R::FIELDS.iter().map(|&(name, kind, form)| [name, kind, form.encoding()]).collect();
         let jobs = runs.chunks().into_iter().map(|chunk| Box::new(move || runs.encode(chunk.clone())) as Job);
-        Table { name, columns, rows: runs.len(), jobs: jobs.collect() }
+        Table { head: TableHead { name, columns, rows: runs.len() }, jobs: jobs.collect() }
     }
 
     /// Zero-terminated.
@@ -338,9 +340,8 @@ impl<'a> Table<'a> {
             }
             text
         };
-        let chunks = strings.chunks(CHUNK / 8).chain(strings.is_empty().then_some(strings));
-        let jobs = chunks.map(|strings| Box::new(move || Chunk::of(&[text(strings)])) as Job);
-        Table { name: "strings", columns: vec![["text", "utf8", "zstd"]], rows: strings.len(), jobs: jobs.collect() }
+        let jobs = strings.chunks(CHUNK / 8).map(|strings| Box::new(move || Chunk::of(&[text(strings)])) as Job);
+        Table { head: TableHead { name: "strings", columns: vec![["text", "utf8", "zstd"]], rows: strings.len() }, jobs: jobs.collect() }
     }
 }
 
@@ -412,7 +413,7 @@ impl Source<'_> {
     }
 }
 
-/// A sidecar's tables before they are written.
+/// A sidecar's tables before they are written, or pieces of them.
 #[derive(Default)]
 pub struct Content<'a> {
     /// See [`Sidecar::functions`].
@@ -435,6 +436,17 @@ pub struct Content<'a> {
     pub strings: &'a [String],
 }
 
+/// Pieces of all columns, as they are in the file.
+pub struct Piece(Vec<(TableHead, Vec<Chunk>)>);
+
+/// What stands in the header of a table's columns.
+struct TableHead {
+    name: &'static str,
+    /// Name, type and encoding of each.
+    columns: Vec<[&'static str; 3]>,
+    rows: usize,
+}
+
 /// The columns of a sidecar as they are in the file.
 #[derive(Clone, Debug, Default)]
 pub struct Encoded {
@@ -445,7 +457,7 @@ pub struct Encoded {
 
 impl Content<'_> {
     /// Makes the columns, on all cores.
-    pub fn encode(&self) -> std::io::Result<Encoded> {
+    pub fn encode(&self) -> std::io::Result<Piece> {
         let tables = [
             Table::of_strings(self.strings),
             Table::of("functions", &self.functions),
@@ -459,25 +471,39 @@ impl Content<'_> {
         ];
         let jobs: Vec<&Job> = tables.iter().flat_map(|table| &table.jobs).collect();
         let chunks: Vec<Chunk> = jobs.par_iter().with_max_len(1).map(|job| job()).collect::<std::io::Result<_>>()?;
-        let room = chunks.iter().map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len()).sum();
-        let mut encoded = Encoded { columns: Vec::new(), bytes: Vec::with_capacity(room) };
-        let mut chunks = &chunks[..];
-        for table in &tables {
-            let (own, others) = chunks.split_at(table.jobs.len());
-            chunks = others;
-            let mut at = vec![0; own.len()];
-            for (n, [name, kind, encoding]) in table.columns.iter().map(|c| c.map(str::to_owned)).enumerate() {
+        let mut chunks = chunks.into_iter();
+        Ok(Piece(tables.into_iter().map(|table| (table.head, chunks.by_ref().take(table.jobs.len()).collect())).collect()))
+    }
+}
+
+impl Encoded {
+    /// Of pieces that follow each other.
+    pub fn of(pieces: &[Piece]) -> std::io::Result<Encoded> {
+        let mut encoded = Encoded::default();
+        let chunks = || pieces.iter().flat_map(|piece| &piece.0).flat_map(|table| &table.1);
+        // With padding.
+        encoded.bytes.reserve(chunks().map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len()).sum());
+        for (n, (table, _)) in pieces.first().iter().flat_map(|piece| &piece.0).enumerate() {
+            // A column has a frame at least.
+            let none = [Chunk::of(&vec![Vec::new(); table.columns.len()])?];
+            let mut chunks: Vec<&Chunk> = pieces.iter().flat_map(|piece| &piece.0[n].1).collect();
+            if chunks.is_empty() {
+                chunks.extend(&none);
+            }
+            let rows: usize = pieces.iter().map(|piece| piece.0[n].0.rows).sum();
+            let mut at = vec![0; chunks.len()];
+            for (column, [name, kind, encoding]) in table.columns.iter().map(|c| c.map(str::to_owned)).enumerate() {
                 encoded.bytes.resize(encoded.bytes.len().next_multiple_of(8), 0);
                 let offset = encoded.bytes.len() as u64;
                 let mut raw_bytes = 0;
-                for (chunk, at) in own.iter().zip(&mut at) {
-                    let (raw, stored) = chunk.lens[n];
+                for (chunk, at) in chunks.iter().zip(&mut at) {
+                    let (raw, stored) = chunk.lens[column];
                     encoded.bytes.extend_from_slice(&chunk.bytes[*at..*at + stored]);
                     *at += stored;
                     raw_bytes += raw as u64;
                 }
                 let bytes = encoded.bytes.len() as u64 - offset;
-                encoded.columns.push(Column { table: table.name.into(), name, kind, rows: table.rows as u64, encoding, offset, bytes, raw_bytes });
+                encoded.columns.push(Column { table: table.name.into(), name, kind, rows: rows as u64, encoding, offset, bytes, raw_bytes });
             }
         }
         Ok(encoded)
@@ -589,7 +615,7 @@ impl Sidecar {
             locations: self.locations[..].into(),
             strings: &self.strings,
         };
-        content.encode()
+        Encoded::of(&[content.encode()?])
     }
 
     /// The file's bytes. `header.columns` is made here.
@@ -844,9 +870,13 @@ mod tests {
         let place = |run: usize, rows: &mut [Function]| rows.iter_mut().for_each(|row| row.end += run as u64 * 1000);
         let content = Content { functions: Runs::new(runs.iter().map(|run| &run[..]).collect(), place), ..Content::default() };
         assert_eq!(content.functions.chunks(), [0..3, 3..7, 7..8, 8..10]);
-        let columns = content.encode().unwrap();
+        // Others follow, among them none at all.
+        let more = [Function { start: 7, end: 1 << 40, ..Function::default() }; 3];
+        let last = Function { start: 255 * 255, end: 255 + 8000, ..Function::default() };
+        let next = Content { functions: Runs::from(&more[..]).behind(last), ..Content::default() };
+        let columns = Encoded::of(&[content.encode().unwrap(), Content::default().encode().unwrap(), next.encode().unwrap()]).unwrap();
         let read = Sidecar::from_bytes(&Parts { id: [0; 16], header: &Header::default(), map: &[], columns: &columns }.to_bytes().unwrap()).unwrap();
-        let wanted: Vec<Function> = runs.iter().enumerate().flat_map(|(number, run)| run.iter().map(move |row| Function { end: row.end + number as u64 * 1000, ..*row })).collect();
+        let wanted: Vec<Function> = runs.iter().enumerate().flat_map(|(number, run)| run.iter().map(move |row| Function { end: row.end + number as u64 * 1000, ..*row })).chain(more).collect();
         assert!(read.functions == wanted);
     }
 

@@ -17,5 +17,5 @@ pub mod sidecar;
 pub mod spill;
 pub mod trace;
 
-pub use columns::{Beside, Content, Encoded, Parts, Runs};
+pub use columns::{Beside, Content, Encoded, Parts, Piece, Runs};
 pub use sidecar::{Sidecar, SidecarError};

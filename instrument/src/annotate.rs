@@ -1,12 +1,12 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, Rows, state_key as key};
+use crate::emit::{Emitted, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, MapMark, ProbeState};
-use mgz_annotations_schema::sidecar::{Function, Header, Location, Loop, NONE, PtWrite, Record, Region, Site};
-use mgz_annotations_schema::{Content, Encoded, Parts, Runs, Sidecar, SidecarError};
+use mgz_annotations_schema::sidecar::{Function, Header, NONE};
+use mgz_annotations_schema::{Encoded, Parts, Sidecar, SidecarError};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -225,68 +225,4 @@ pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, st
         }
     };
     entries.iter().zip(readable).map(row).collect()
-}
-
-/// Numbers of what is before a clone's own rows, and what its addresses count from.
-#[derive(Clone, Copy, Default)]
-struct Before {
-    function: u32,
-    regions: u32,
-    sites: u32,
-    loops: u32,
-    records: u32,
-    at: u64,
-}
-
-/// The columns of all tables. The rows of clones lie where their emission put them, and get the file's numbers and addresses on the way.
-pub fn columns(entries: &[Entry], functions: &[Function], rows: &[Rows], placed: &Placed, locations: &[Location], strings: &[String]) -> std::io::Result<Encoded> {
-    let mut before = vec![Before::default(); rows.len()];
-    for (number, e) in entries.iter().enumerate() {
-        e.clone.iter().for_each(|&clone| before[clone].function = number as u32);
-    }
-    let mut next = Before::default();
-    for ((own, rows), (&at, &records)) in before.iter_mut().zip(rows).zip(placed.clones.iter().zip(&placed.records)) {
-        *own = Before { function: own.function, records, at, ..next };
-        next.regions += rows.regions.len() as u32;
-        next.sites += rows.sites.len() as u32;
-        next.loops += rows.loops.len() as u32;
-    }
-    fn runs<'a, R>(rows: &'a [Rows], before: &'a [Before], of: impl Fn(&'a Rows) -> &'a [R], place: impl Fn(&Before, &mut R) + Sync + 'a) -> Runs<'a, R> {
-        Runs::new(rows.iter().map(of).collect(), move |clone, rows| rows.iter_mut().for_each(|row| place(&before[clone], row)))
-    }
-    let sites = |before: &Before, s: &mut Site| {
-        s.function = before.function;
-        s.region += before.regions;
-        s.clone_ip += before.at;
-        s.in_loop = if s.in_loop == 0 { 0 } else { before.loops + s.in_loop };
-    };
-    let regions = |before: &Before, r: &mut Region| {
-        r.function = before.function;
-        r.first_record += before.records;
-        r.first_site += before.sites;
-    };
-    let records = |before: &Before, r: &mut Record| {
-        r.region += before.regions;
-        r.clone_ip += before.at;
-    };
-    let ptwrites = |before: &Before, p: &mut PtWrite| {
-        p.ip += before.at;
-        p.record += before.records;
-    };
-    let loops = |before: &Before, l: &mut Loop| {
-        l.function = before.function;
-        l.parent = if l.parent == NONE { NONE } else { before.loops + l.parent };
-    };
-    let content = Content {
-        functions: functions.into(),
-        sites: runs(rows, &before, |r| &r.sites, sites),
-        regions: runs(rows, &before, |r| &r.regions, regions),
-        records: runs(rows, &before, |r| &r.records, records),
-        ptwrites: runs(rows, &before, |r| &r.ptwrites, ptwrites),
-        gathers: runs(rows, &before, |r| &r.gathers, |before, g| g.site += before.sites),
-        loops: runs(rows, &before, |r| &r.loops, loops),
-        locations: locations.into(),
-        strings,
-    };
-    content.encode()
 }

@@ -60,6 +60,8 @@ pub struct Parts<'a> {
 /// Addresses that the sidecar needs.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
+    /// What the first clone's address counts from, a multiple of all that clones are aligned to.
+    pub start: u64,
     /// Clone address per function.
     pub clones: Vec<u64>,
     /// First record (module-local) per function.
@@ -225,7 +227,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
         at
     });
     let code_at = segment.align(64);
-    let mut placed = Placed::default();
+    let mut placed = Placed { start: code_at, ..Placed::default() };
     let mut next = code_at;
     for (clone, records) in parts.clones.iter().zip(parts.record_counts) {
         // At least a byte apart, so that they can share an entry of the unwind tables.
@@ -544,7 +546,7 @@ fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers:
         lsdas.push(Some(at));
     }
     let frame_at = segment.align(8);
-    let mut frame = EhFrame::new(frame_at);
+    let mut frame = EhFrame::behind(std::mem::take(&mut segment.bytes), segment.vaddr);
     let most_bytes = if parts.flavour == FLAVOUR_PT { merge::MOST_BYTES_PT } else { merge::MOST_BYTES_SOFT };
     // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
@@ -586,8 +588,8 @@ fn unwind<'a>(parts: &Parts<'a>, placed: &Placed, resolver: &Resolver, handlers:
     }
     let (bytes, mut entries) = frame.finish();
     entries.retain(|entry| !unseen_code.contains(&entry.0));
-    segment.bytes.extend_from_slice(&bytes);
-    let frame_end = frame_at + bytes.len() as u64;
+    segment.bytes = bytes;
+    let frame_end = segment.end();
     let header_at = segment.align(4);
     let bytes = header(header_at, frame_at, &entries)?;
     segment.bytes.extend_from_slice(&bytes);

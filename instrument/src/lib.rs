@@ -18,6 +18,7 @@ pub mod annotate;
 pub mod bits;
 pub mod cfg;
 pub mod cli;
+pub mod columns;
 pub mod consumed;
 pub mod dataflow;
 pub mod disasm;

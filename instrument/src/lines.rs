@@ -33,9 +33,14 @@ fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
     data.map_or(Cow::Borrowed(&[]), |d| Cow::Owned(d.into_owned()))
 }
 
+/// Whether a file may tell source positions.
+pub fn tells(elf: &Elf) -> bool {
+    elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
+}
+
 /// Fills in `location` of all sites and loops and returns the locations that they refer to.
-pub fn locate(elf: &Elf, rows: &mut [Rows], strings: &mut Strings) -> Vec<Location> {
-    if elf.section(".debug_info").is_none() || elf.section(".debug_line").is_none() {
+pub fn locate(elf: &Elf, rows: &mut [&mut Rows], strings: &mut Strings) -> Vec<Location> {
+    if !tells(elf) {
         return Vec::new();
     }
     let load = |id: SectionId| Ok::<_, gimli::Error>(section(elf, id));

@@ -7,7 +7,6 @@ use crate::layout::{Placed, Sizes};
 use crate::unwind::Tables;
 use mgz_annotations_schema::abi::FLAVOUR_PT;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason};
-use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -285,19 +284,23 @@ impl Report {
 /// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which it knows fewer than eight each.
 pub struct Counts(Vec<u64>);
 
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts(vec![0; 1 << 12])
+    }
+}
+
 impl Counts {
-    /// Of all functions.
+    /// Of some functions.
     pub fn of(rows: &[Rows]) -> Counts {
-        let none = || Counts(vec![0; 1 << 12]);
-        let with = |mut counts: Counts, rows: &Rows| {
-            rows.sites.iter().for_each(|site| counts.0[Counts::number(site)] += 1);
-            counts
-        };
-        let plus = |mut counts: Counts, other: Counts| {
-            counts.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
-            counts
-        };
-        rows.par_iter().with_min_len(1 << 12).fold(none, with).reduce(none, plus)
+        let mut counts = Counts::default();
+        rows.iter().flat_map(|r| &r.sites).for_each(|site| counts.0[Counts::number(site)] += 1);
+        counts
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Counts) {
+        self.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
     }
 
     /// Where a site is counted.

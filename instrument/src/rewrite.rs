@@ -5,14 +5,15 @@
 
 use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
+use crate::columns::{Columns, OfClone};
 use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use crate::elf::write::{self, Image, assemble};
 use crate::elf::{Refusal, symbols};
-use crate::emit::{Emitted, Rows, emit};
+use crate::emit::{Emitted, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
 use crate::ir::{FunctionId, ImplicitLoads};
 use crate::layout::{self, Parts, Piece, lay_out, place};
-use crate::report::{Counts, Report};
+use crate::report::Report;
 use crate::unwind::Tables;
 use crate::risk::Own;
 use crate::handlers::{Finding, Wrapped};
@@ -20,7 +21,9 @@ use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
-use rayon::prelude::*;
+use rayon::BroadcastContext;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What to do with one file, apart from what analysis is told.
 #[derive(Clone, Debug, Default)]
@@ -111,25 +114,75 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
 /// Bytes of an `endbr64`.
 const ENDBR: u64 = 4;
 
+/// A function with a clone.
+struct Cloned {
+    /// Without its rows.
+    clone: Box<Emitted>,
+    pieces: Vec<Piece>,
+    /// How many.
+    records: u32,
+    implicit: ImplicitLoads,
+}
+
 /// A function's outcome.
 enum Outcome {
-    Cloned(Box<Emitted>, Vec<Piece>, ImplicitLoads),
+    Cloned(Cloned),
     Left(String),
 }
 
-fn one(input: &Input, unwind: &Tables, program: &Program, index: usize, options: &Options, fixed: bool) -> Outcome {
-    let id = FunctionId(index as u32);
-    let function = match analyze(input, program, id, options) {
-        Ok(function) => function,
-        Err(reason) => return Outcome::Left(reason.to_string()),
-    };
-    let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
-    match emit(&function, bytes, options.flavour, fixed, options.translated) {
-        Ok(emitted) => {
-            let pieces = layout::pieces(unwind, &emitted);
-            Outcome::Cloned(Box::new(emitted), pieces, function.implicit)
+/// What the functions are analysed with.
+struct Work<'w, 'a> {
+    input: &'w Input<'a>,
+    unwind: &'w Tables<'a>,
+    program: &'w Program,
+    options: &'w Options,
+    fixed: bool,
+    columns: &'w Columns,
+}
+
+/// Functions that a thread takes at a time.
+const GROUP: usize = 16;
+
+impl Work<'_, '_> {
+    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long.
+    fn all(&self) -> Vec<Outcome> {
+        let functions = self.program.functions.len();
+        let next = AtomicUsize::new(0);
+        let on_thread = |_: BroadcastContext| {
+            let groups = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|group| group * GROUP < functions);
+            groups.map(|group| (group, self.group(group, group * GROUP..functions.min((group + 1) * GROUP)))).collect::<Vec<_>>()
+        };
+        let mut groups: Vec<(usize, Vec<Outcome>)> = rayon::broadcast(on_thread).into_iter().flatten().collect();
+        groups.sort_unstable_by_key(|(group, _)| *group);
+        let mut outcomes = Vec::with_capacity(functions);
+        groups.into_iter().for_each(|(_, group)| outcomes.extend(group));
+        outcomes
+    }
+
+    fn group(&self, group: usize, functions: Range<usize>) -> Vec<Outcome> {
+        let mut rows = Vec::with_capacity(GROUP);
+        let outcomes = functions.map(|index| self.one(index, &mut rows)).collect();
+        self.columns.put(group, rows);
+        outcomes
+    }
+
+    fn one(&self, index: usize, rows: &mut Vec<OfClone>) -> Outcome {
+        let &Work { input, unwind, program, options, fixed, .. } = self;
+        let id = FunctionId(index as u32);
+        let function = match analyze(input, program, id, options) {
+            Ok(function) => function,
+            Err(reason) => return Outcome::Left(reason.to_string()),
+        };
+        let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
+        match emit(&function, bytes, options.flavour, fixed, options.translated) {
+            Ok(mut clone) => {
+                let pieces = layout::pieces(unwind, &clone);
+                let records = clone.rows.records.len() as u32;
+                rows.push(OfClone { function: id.0, rows: std::mem::take(&mut clone.rows), align: clone.align, len: clone.code.len() as u64 });
+                Outcome::Cloned(Cloned { clone: Box::new(clone), pieces, records, implicit: function.implicit })
+            }
+            Err(error) => Outcome::Left(error.to_string()),
         }
-        Err(error) => Outcome::Left(error.to_string()),
     }
 }
 
@@ -175,7 +228,8 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     };
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let outcomes: Vec<Outcome> = (0..program.functions.len()).into_par_iter().with_max_len(16).map(|i| one(&input, &unwind, &program, i, options, fixed)).collect();
+    let columns = Columns::new(options.flavour, lines::tells(&elf));
+    let outcomes = Work { input: &input, unwind: &unwind, program: &program, options, fixed, columns: &columns }.all();
 
     if input.hook_calls {
         let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
@@ -188,15 +242,16 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());
-    let (mut clones, mut pieces) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    let (mut clones, mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
     for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
         let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
-            Outcome::Cloned(clone, own, implicit) => {
-                report.cloned(&info.range, implicit);
+            Outcome::Cloned(own) => {
+                report.cloned(&info.range, own.implicit);
                 entry.clone = Some(clones.len());
-                clones.push(clone);
-                pieces.push(own);
+                clones.push(own.clone);
+                pieces.push(own.pieces);
+                record_counts.push(own.records);
             }
             Outcome::Left(reason) => {
                 report.left(&reason);
@@ -205,7 +260,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
         }
         entries.push(entry);
     }
-    if clones.iter().all(|c| c.rows.records.is_empty()) && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
+    if columns.records() == 0 && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
         return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
     }
     let mut covers = Vec::new();
@@ -216,7 +271,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, pieces, covers, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, pieces, record_counts, columns, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -228,6 +283,8 @@ struct Gathered {
     clones: Vec<Box<Emitted>>,
     /// Of each clone.
     pieces: Vec<Vec<Piece>>,
+    record_counts: Vec<u32>,
+    columns: Columns,
     covers: Vec<Cover>,
     /// Of the input.
     hash: u64,
@@ -242,13 +299,11 @@ fn symbol(entry: &Entry) -> String {
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, mut clones, pieces, covers, hash, mut report, wrapped } = gathered;
-    let mut rows: Vec<Rows> = clones.iter_mut().map(|c| std::mem::take(&mut c.rows)).collect();
+    let Gathered { entries, clones, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
-    let record_counts: Vec<u32> = rows.iter().map(|r| r.records.len() as u32).collect();
     let count: u64 = record_counts.iter().map(|&n| u64::from(n)).sum();
     let room = u64::from(ID_LIMIT).saturating_sub(count);
     if room == 0 {
@@ -282,18 +337,16 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
     let annotate = || {
         let mut strings = Strings::default();
         let functions = annotate::functions(&entries, &clones, &placed, &mut strings);
-        let locations = lines::locate(elf, &mut rows, &mut strings);
+        let locations = lines::locate(elf, &mut columns.rows(), &mut strings);
         let strings = strings.into_list();
-        let counts = Counts::of(&rows);
-        let columns = || annotate::columns(&entries, &functions, &rows, &placed, &locations, &strings);
-        let (map, columns) = rayon::join(|| annotate::address_map(&clones, &placed), columns);
-        (counts, map, columns)
+        rayon::join(|| annotate::address_map(&clones, &placed), || columns.finish(placed.start, &functions, &locations, &strings))
     };
     // Much of either is on one core.
-    let (file, (counts, map, columns)) = rayon::join(file, annotate);
+    let (file, (map, columns)) = rayon::join(file, annotate);
     let (image, sizes) = file?;
+    let (columns, counts) = columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
     report.sized(&placed, sizes, counts);
-    let mut annotations = Annotations { id, map, columns: columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?, ..Annotations::default() };
+    let mut annotations = Annotations { id, map, columns, ..Annotations::default() };
     annotations.header = Header {
         tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
         input: InputHeader {
@@ -310,6 +363,6 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         ..Header::default()
     };
     // Nor is there anything to wait for here.
-    rayon::spawn(move || drop((clones, pieces, rows, entries)));
+    rayon::spawn(move || drop((clones, pieces, entries)));
     Ok(Rewritten { image, annotations, report })
 }

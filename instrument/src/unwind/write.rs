@@ -26,7 +26,12 @@ pub struct EhFrame<'a> {
 impl<'a> EhFrame<'a> {
     /// A section to be placed at `addr`.
     pub fn new(addr: u64) -> EhFrame<'a> {
-        EhFrame { addr, bytes: Vec::new(), cies: HashMap::new(), last: None, entries: Vec::new() }
+        EhFrame::behind(Vec::new(), addr)
+    }
+
+    /// A section behind other bytes, which begin at `addr`.
+    pub fn behind(bytes: Vec<u8>, addr: u64) -> EhFrame<'a> {
+        EhFrame { addr, bytes, cies: HashMap::new(), last: None, entries: Vec::new() }
     }
 
     fn here(&self) -> u64 {
@@ -107,7 +112,7 @@ impl<'a> EhFrame<'a> {
         Ok(())
     }
 
-    /// Ends the section; returns its bytes and the search table's entries.
+    /// Ends the section; returns all bytes and the search table's entries.
     pub fn finish(mut self) -> (Vec<u8>, Vec<(u64, u64)>) {
         self.bytes.extend_from_slice(&[0; 4]);
         self.entries.sort_unstable();
