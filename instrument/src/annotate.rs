@@ -166,7 +166,6 @@ impl Streams {
             }
         }
         self.bytes.extend_from_slice(&room[..filled]);
-        debug_assert_eq!(mark.clone, function.clone_end);
     }
 }
 
