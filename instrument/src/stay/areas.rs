@@ -234,9 +234,10 @@ impl Finder<'_> {
             let mut from = 0;
             while let Some(b) = look.take_from(from) {
                 from = b + 1;
+                let others = |edges: &[u32]| edges.iter().any(|&near| near as usize != b);
                 let better = match near[b] {
-                    // Who has no record comes in between two others. (What is behind nothing is not reached.)
-                    0 | 1 if !self.pieces[b].records && self.preds.of(b).iter().any(|&p| p as usize != b) => false,
+                    // Who has no record comes in between two others, unless there is but one: it leads only to itself, or nothing leads to it.
+                    0 | 1 if !self.pieces[b].records && others(self.preds.of(b)) && (self.succs.of(b).is_empty() || others(self.succs.of(b))) => false,
                     _ if !free[b] || !self.serves(kept, b) => false,
                     near => {
                         let cost = cost(b);
@@ -302,6 +303,14 @@ mod tests {
     fn a_region_that_stands_alone_borrows_nothing_longer() {
         let (_, of) = stays(&[LOAD, CALL, LOAD, CALL, RET]);
         assert_eq!(of, [None; 3]);
+    }
+
+    #[test]
+    fn an_endless_loop_behind_one_piece_comes_in() {
+        // 0: load, branch to 2. 1: jumps to itself, so that no way leads out of it. 2: load, ret.
+        const SELF: &[u8] = &[0xeb, 0xfe];
+        let (_, of) = stays(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
+        assert_eq!(of, [Some(Stay { cursor: kept(1, true), scratch: None, late: true }); 3]);
     }
 
     #[test]
