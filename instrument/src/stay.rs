@@ -16,10 +16,9 @@ mod trees;
 
 use crate::ir::{Block, Gpr, Insn, JumpTable, RegSet};
 use crate::operands::{Access, AccessList, Form};
-use crate::regs::RegUse;
-use iced_x86::{FlowControl, Mnemonic};
+use crate::regs::{RSP, RegUse};
+use iced_x86::{Code, FlowControl, Mnemonic};
 use mgz_annotations_schema::abi::{ProbeState, STATE_LATE};
-use std::ops::Range;
 
 /// Spill place of a stay's cursor register.
 pub const PLACE_STAY: u8 = 2;
@@ -165,6 +164,12 @@ pub struct View<'a> {
     pub stores: bool,
 }
 
+impl View<'_> {
+    fn records(&self, access: &Access) -> bool {
+        access.read || self.stores
+    }
+}
+
 fn is_call(insn: &Insn) -> bool {
     matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall) && insn.inst.mnemonic() == Mnemonic::Call
 }
@@ -184,7 +189,7 @@ pub fn find(view: &View) -> Stays {
         }
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
-            return stays;
+            return Stays { starts: finder.starts, ..stays };
         }
         for b in wrong {
             allowed[b] = false;
@@ -195,7 +200,10 @@ pub fn find(view: &View) -> Stays {
 /// Whether an instruction that is no call may be in a stay: it can neither run other probes nor end the process. (Stays end before the call at a piece's end.)
 fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
-        FlowControl::Next => !matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
+        FlowControl::Next => !matches!(
+            insn.inst.code(),
+            Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64 | Code::Hlt
+        ),
         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => true,
         _ => false,
     }
@@ -210,22 +218,23 @@ struct End {
     led: bool,
     /// Control runs from it into the piece behind it.
     falls: bool,
+    /// With what stands outside of any area.
+    parts: bool,
     /// Its last instruction's.
     flow: FlowControl,
 }
 
 impl End {
     /// `next`: the instruction behind it.
-    fn of(last: &Insn, next: Option<&Insn>) -> End {
-        let stops =
-            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
-        let is_branch = matches!(last.flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-        End {
-            calls: is_call(last),
-            led: is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near()),
-            falls: !stops && next.is_some_and(|next| next.ip == last.next()),
-            flow: last.flow,
-        }
+    fn of(last: &Insn, next: Option<&Insn>, calls: bool) -> End {
+        let (led, stops) = match last.flow {
+            FlowControl::ConditionalBranch => (last.inst.is_jcc_short_or_near(), false),
+            FlowControl::UnconditionalBranch => (last.inst.is_jmp_short_or_near(), true),
+            FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => (false, true),
+            _ => (false, false),
+        };
+        let parts = calls || matches!(last.flow, FlowControl::Return | FlowControl::IndirectBranch);
+        End { calls, led, falls: !stops && next.is_some_and(|next| next.ip == last.next()), parts, flow: last.flow }
     }
 }
 
@@ -268,49 +277,55 @@ struct Piece {
     end: End,
 }
 
-impl Piece {
-    /// The piece that begins with the first of these instructions, which are a block's last ones, and what callee-saved registers it pushes. Those behind it
-    /// are left in `insns`.
+/// Cuts a function into pieces, from its start on.
+struct Cutter<'a> {
+    view: &'a View<'a>,
+    /// Instructions with accesses that are in no piece yet.
+    accesses: &'a [u32],
+    /// Callee-saved registers that were pushed so far.
+    saved: RegSet,
+}
+
+impl Cutter<'_> {
+    /// The piece that begins with the first of these instructions, which are a block's last ones, and where the next one begins.
     #[inline(never)]
-    fn of(view: &View, insns: &mut Range<usize>, external: bool) -> (Piece, RegSet) {
-        // One thing after the other, each of which needs few registers.
-        let start = insns.start;
-        let mut r = Registers::NONE;
-        let (mut allowed, mut calls, mut pushes) = (true, false, false);
-        for insn in &view.insns[insns.clone()] {
-            insns.start += 1;
-            r.dead.0 &= insn.dead.0;
+    fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Piece, usize) {
+        let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
+        let (mut allowed, mut calls, mut end) = (true, false, start);
+        for (insn, u) in self.view.insns[start..limit].iter().zip(&self.view.uses[start..limit]) {
+            end += 1;
+            dead &= insn.dead.0;
+            read |= u.read.0;
             if insn.flow == FlowControl::Next {
-                pushes |= insn.inst.mnemonic() == Mnemonic::Push;
+                if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push {
+                    self.saved.0 |= u.read.0 & CALLEE_SAVED.0;
+                }
             } else if is_call(insn) {
+                // What it writes it writes outside.
                 calls = true;
                 break;
             }
             allowed &= may_be_inside(insn);
-        }
-        let end = insns.start;
-        let mut written = 0u16;
-        let uses = &view.uses[start..end];
-        // What a call, which is the last one, writes it writes outside.
-        for u in &uses[..uses.len() - usize::from(calls)] {
             written |= u.clobber.0 | u.kill.0;
         }
-        r.used.0 = uses.iter().fold(written, |used, u| used | u.read.0);
-        r.dead.0 &= !written;
-        let mut pushed = RegSet::EMPTY;
-        for i in (start..end).filter(|_| pushes) {
-            if view.insns[i].inst.mnemonic() == Mnemonic::Push {
-                pushed.0 |= view.uses[i].read.0 & CALLEE_SAVED.0;
-            }
-        }
+        let mut registers = Registers { dead: RegSet(dead & !written), used: RegSet(read | written), ..Registers::NONE };
+        let records = self.records(start, end, &mut registers);
+        let end_of = End::of(&self.view.insns[end - 1], self.view.insns.get(end), calls);
+        (Piece { registers, records, allowed, external, end: end_of }, end)
+    }
+
+    /// Whether something in a piece is recorded. Adds what that needs.
+    fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
         let mut records = false;
-        for (i, accesses) in view.accesses.within(start..end) {
-            for access in accesses.iter().filter(|a| a.read || view.stores) {
+        while let Some((&i, behind)) = self.accesses.split_first().filter(|(i, _)| (**i as usize) < end) {
+            let i = i as usize;
+            self.accesses = behind;
+            for access in self.view.accesses[i].iter().filter(|a| i >= start && self.view.records(a)) {
                 records = true;
-                r.record(&view.insns[i], &view.uses[i], access);
+                registers.record(&self.view.insns[i], &self.view.uses[i], access);
             }
         }
-        (Piece { registers: r, records, allowed, external, end: End::of(&view.insns[end - 1], view.insns.get(end)) }, pushed)
+        records
     }
 }
 
@@ -356,33 +371,46 @@ struct Finder<'a> {
     pieces: Vec<Piece>,
     succs: Edges,
     preds: Edges,
+    /// Some piece is followed by itself or one before it.
+    goes_back: bool,
     /// Callee-saved registers that the function pushes.
     saved: RegSet,
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if nothing is recorded.
+    /// `None` if there can be no stay, because nothing is recorded, or all of it in one piece that is in no loop.
     fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
+        if !view.accesses.iter().any(|a| view.records(a)) {
+            return None;
+        }
+        let (mut edges, mut goes_back) = (0, false);
+        for (b, block) in view.blocks.iter().enumerate() {
+            edges += block.succs.len();
+            goes_back |= block.succs.iter().any(|s| s.0 as usize <= b);
+        }
+        if !goes_back && view.accesses.insns().len() == 1 {
+            return None;
+        }
         let (mut starts, mut pieces) = (Vec::with_capacity(view.blocks.len() * 2), Vec::with_capacity(view.blocks.len() * 2));
         // First pieces of the blocks.
         let mut firsts = Vec::with_capacity(view.blocks.len());
-        let mut saved = RegSet::EMPTY;
+        let mut cutter = Cutter { view, accesses: view.accesses.insns(), saved: RegSet::EMPTY };
+        let mut recorded = 0;
         for block in view.blocks {
             firsts.push(pieces.len() as u32);
             let mut external = block.external_entry || pieces.is_empty();
-            let mut insns = block.insns.start as usize..block.insns.end as usize;
-            while !insns.is_empty() {
-                starts.push(insns.start as u32);
-                let (piece, pushed) = Piece::of(view, &mut insns, external);
+            let (mut start, limit) = (block.insns.start as usize, block.insns.end as usize);
+            while start < limit {
+                starts.push(start as u32);
+                let (piece, end) = cutter.cut(start, limit, external);
+                recorded += usize::from(piece.records);
                 pieces.push(piece);
-                saved.0 |= pushed.0;
-                external = false;
+                (start, external) = (end, false);
             }
         }
-        if !pieces.iter().any(|p| p.records) {
+        if recorded == 0 || recorded == 1 && !goes_back {
             return None;
         }
-        let edges: usize = view.blocks.iter().map(|b| b.succs.len()).sum();
         let mut succs = Edges { starts: Vec::with_capacity(pieces.len() + 1), to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()) };
         succs.starts.push(0);
         for (b, block) in view.blocks.iter().enumerate() {
@@ -395,7 +423,7 @@ impl<'a> Finder<'a> {
             succs.starts.push(succs.to.len() as u32);
         }
         let preds = succs.reversed();
-        Some(Finder { view, starts, pieces, succs, preds, saved })
+        Some(Finder { view, starts, pieces, succs, preds, goes_back, saved: cutter.saved })
     }
 
     fn records(&self, piece: u32) -> bool {
@@ -407,11 +435,11 @@ impl<'a> Finder<'a> {
         self.starts.binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip).ok()
     }
 
-    /// Loops without calls, the largest for which there is a register.
+    /// Loops without calls, the largest for which there is a register. The places of pieces are all that is known of these stays.
     fn choose(&self, allowed: &[bool]) -> Stays {
         let n = allowed.len();
-        let mut stays = Stays { starts: self.starts.clone(), all: Vec::new(), of_piece: vec![None; n], before: vec![None; n], ends: vec![false; n] };
-        let candidates = self.on_ways_back(allowed);
+        let mut stays = Stays { of_piece: vec![None; n], ..Stays::default() };
+        let candidates = if self.goes_back { self.on_ways_back(allowed) } else { Vec::new() };
         if candidates.is_empty() {
             return stays;
         }
@@ -495,13 +523,12 @@ impl<'a> Finder<'a> {
         self.pieces[piece].end.calls || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the pieces' labels. Returns pieces that must be in no stay, because control enters or
+    /// Decides what stands before the pieces' labels, and which pieces end outside. Returns pieces that must be in no stay, because control enters or
     /// leaves them where no code can be put.
     fn complete(&self, stays: &mut Stays) -> Vec<usize> {
         let mut wrong = Vec::new();
-        for u in 0..self.pieces.len() {
-            stays.ends[u] = stays.of_piece[u].is_some() && self.ends(u, stays);
-        }
+        stays.ends = (0..self.pieces.len()).map(|u| stays.of_piece[u].is_some() && self.ends(u, stays)).collect();
+        stays.before = vec![None; self.pieces.len()];
         let out: Vec<Place> = stays.of_piece.iter().zip(&stays.ends).map(|(&place, ends)| place.filter(|_| !ends)).collect();
         for (t, piece) in self.pieces.iter().enumerate() {
             let to = stays.of_piece[t];

@@ -7,7 +7,7 @@
 
 use super::{CALLEE_SAVED, Finder, Kept, RBP, Stay, Stays, USABLE, cheapest};
 use crate::ir::RegSet;
-use iced_x86::FlowControl;
+use smallvec::SmallVec;
 
 /// Loading the cursor: eight bytes of code, and the wait for it.
 const LOAD: i32 = 16;
@@ -21,7 +21,7 @@ const PASSES: usize = 4;
 /// A set of pieces, and what it saves.
 struct Area {
     kept: Kept,
-    inside: Vec<bool>,
+    inside: Vec<u32>,
     gain: i32,
 }
 
@@ -38,9 +38,21 @@ struct Price {
     detours: i32,
 }
 
+/// A piece while an area grows and shrinks.
+#[derive(Clone, Copy)]
+struct Member {
+    /// How many neighbours are inside, as often as there are edges. Not counted for those that may not be inside.
+    near: u32,
+    /// It may be inside: it is in no stay yet, and the register can be kept in it.
+    may: bool,
+    /// It may come in between fewer than two others: it has a record, or leads only to itself, or nothing leads to it.
+    eager: bool,
+    inside: bool,
+}
+
 /// How many of some sets each register is in: one bit of the number in each member, the lowest first.
 #[derive(Default)]
-struct Counts(Vec<u16>);
+struct Counts(SmallVec<[u16; 12]>);
 
 impl Counts {
     /// Counts the members of a set.
@@ -104,25 +116,32 @@ impl Finder<'_> {
     /// Adds an area of pieces that are in no stay yet.
     pub(super) fn areas(&self, allowed: &[bool], stays: &mut Stays) {
         let free: Vec<bool> = (0..allowed.len()).map(|b| allowed[b] && stays.of_piece[b].is_none() && self.has_one_way_in(b)).collect();
-        let recorded = || (0..free.len()).filter(|&b| free[b] && self.pieces[b].records);
-        if recorded().nth(1).is_none() || stays.all.len() >= usize::from(u16::MAX) {
+        let recorded: Vec<u32> = (0..free.len()).filter(|&b| free[b] && self.pieces[b].records).map(|b| b as u32).collect();
+        if recorded.len() < 2 || stays.all.len() >= usize::from(u16::MAX) {
             return;
         }
-        let candidates = self.candidates(recorded());
-        if candidates == [None; 3] {
+        let [dead, first, second] = self.candidates(&recorded);
+        if dead.is_none() && first.is_none() {
             return;
         }
-        // (Of the others, few are asked for.)
-        let prices: Vec<Price> = (0..free.len()).map(|b| if free[b] && self.pieces[b].records { self.price(b) } else { Price::default() }).collect();
-        let [dead, first, second] = candidates;
         // What serves the same pieces makes the same area.
         let differ = |a: Kept, b: Kept| (0..free.len()).any(|n| free[n] && self.serves(a, n) != self.serves(b, n));
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
-        let areas = [dead, first, second].into_iter().flatten().filter_map(|kept| self.area(kept, &free, &prices));
+        // (Of the others, few are asked for.)
+        let mut prices = vec![Price::default(); free.len()];
+        recorded.iter().for_each(|&b| prices[b as usize] = self.price(b as usize));
+        let members: Vec<Member> = free.iter().enumerate().map(|(b, &may)| Member { near: 0, may, eager: may && self.is_eager(b), inside: false }).collect();
+        let areas = [dead, first, second].into_iter().flatten().filter_map(|kept| self.area(kept, members.clone(), &recorded, &prices));
         let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else { return };
         let number = stays.all.len() as u16;
         stays.all.push(Stay { cursor: area.kept, scratch: None, late: area.kept.spilled });
-        (0..free.len()).filter(|&b| area.inside[b]).for_each(|b| stays.of_piece[b] = Some(number));
+        area.inside.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
+    }
+
+    /// See [`Member::eager`].
+    fn is_eager(&self, b: usize) -> bool {
+        let others = |edges: &[u32]| edges.iter().any(|&near| near as usize != b);
+        self.pieces[b].records || !others(self.preds.of(b)) || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
     }
 
     /// Control that enters from outside finds code before the label, where nothing may fall into that from another stay.
@@ -131,10 +150,10 @@ impl Finder<'_> {
     }
 
     /// The registers that serve most of these pieces, and best those that have none: a dead one, and two that are borrowed.
-    fn candidates(&self, recorded: impl Iterator<Item = usize>) -> [Option<Kept>; 3] {
+    fn candidates(&self, recorded: &[u32]) -> [Option<Kept>; 3] {
         let (mut dead, mut unused) = (Counts::default(), Counts::default());
-        for b in recorded {
-            let registers = self.pieces[b].registers;
+        for &b in recorded {
+            let registers = self.pieces[b as usize].registers;
             for (counts, set) in [(&mut dead, registers.dead), (&mut unused, RegSet(!registers.used.0))] {
                 counts.add(set);
                 if registers.tight {
@@ -163,7 +182,7 @@ impl Finder<'_> {
             price.always += detour(p, b);
         }
         let succs = self.succs.of(b);
-        if self.parts(b) || succs.is_empty() {
+        if self.pieces[b].end.parts || succs.is_empty() {
             price.exits = 1;
             return price;
         }
@@ -180,9 +199,9 @@ impl Finder<'_> {
         if kept.spilled { !registers.used.contains(kept.reg) } else { registers.dead.contains(kept.reg) }
     }
 
-    /// The best area of one register among `free` pieces, `None` if it saves nothing. `prices`: those of the pieces with records.
-    fn area(&self, kept: Kept, free: &[bool], prices: &[Price]) -> Option<Area> {
-        let n = free.len();
+    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of the register nothing is known. `recorded`: those of them
+    /// that may be inside and have records; `prices`: of these.
+    fn area(&self, kept: Kept, mut members: Vec<Member>, recorded: &[u32], prices: &[Price]) -> Option<Area> {
         let (entry, exit) = if kept.spilled { (LOAD + MOVE, MOVE) } else { (LOAD, 0) };
         let (restores, both) = (i32::from(exit > 0), entry + exit);
         let cost = |b: usize| {
@@ -190,72 +209,74 @@ impl Finder<'_> {
             price.always + entry * price.entries + exit * price.exits + restores * price.detours
         };
         // What it costs less because edges between pieces of the area are neither ways in nor out. `end`: only pieces before it are taken for inside.
-        let saved = |b: usize, inside: &[bool], end: usize| {
+        let saved = |b: usize, members: &[Member], end: usize| {
             let mut saved = 0;
             for &p in self.preds.of(b) {
                 let p = p as usize;
-                if inside[p] && p < end && p != b && !self.parts(p) {
+                if members[p].inside && p < end && p != b && !self.pieces[p].end.parts {
                     saved += both + detour(p, b);
                 }
             }
-            if self.parts(b) {
+            if self.pieces[b].end.parts {
                 return saved;
             }
             for &t in self.succs.of(b) {
                 let t = t as usize;
-                if inside[t] && t < end && t != b {
+                if members[t].inside && t < end && t != b {
                     saved += both + restores * detour(b, t);
                 }
             }
             saved
         };
-        let mut inside = vec![false; n];
-        let mut look = Marked::new(n);
-        // Per piece: how many neighbours are inside, as often as there are edges.
-        let mut near = vec![0u32; n];
-        let turn = |b: usize, comes: bool, near: &mut [u32], look: &mut Marked| {
+        let mut look = Marked::new(members.len());
+        // Looked at are pieces that may change sides because of it.
+        let turn = |b: usize, comes: bool, members: &mut [Member], look: &mut Marked| {
             for edges in [&self.preds, &self.succs] {
                 for &neighbour in edges.of(b) {
                     let neighbour = neighbour as usize;
-                    if neighbour != b {
-                        near[neighbour] = if comes { near[neighbour] + 1 } else { near[neighbour] - 1 };
-                        look.add(neighbour);
+                    let member = &mut members[neighbour];
+                    if member.may && neighbour != b {
+                        member.near = if comes { member.near + 1 } else { member.near - 1 };
+                        if member.eager || member.inside || member.near > 1 {
+                            look.add(neighbour);
+                        }
                     }
                 }
             }
         };
-        for b in (0..n).filter(|&b| free[b] && self.pieces[b].records && self.serves(kept, b)) {
-            inside[b] = true;
-            look.add(b);
-            turn(b, true, &mut near, &mut look);
+        for (b, member) in members.iter_mut().enumerate() {
+            member.may &= self.serves(kept, b);
+        }
+        for b in recorded.iter().map(|&b| b as usize) {
+            if members[b].may {
+                members[b].inside = true;
+                look.add(b);
+                turn(b, true, &mut members, &mut look);
+            }
         }
         for _ in 0..PASSES {
             let mut changed = false;
             let mut from = 0;
             while let Some(b) = look.take_from(from) {
                 from = b + 1;
-                let others = |edges: &[u32]| edges.iter().any(|&near| near as usize != b);
-                let better = match near[b] {
-                    // Who has no record comes in between two others, unless there is but one: it leads only to itself, or nothing leads to it.
-                    0 | 1 if !self.pieces[b].records && others(self.preds.of(b)) && (self.succs.of(b).is_empty() || others(self.succs.of(b))) => false,
-                    _ if !free[b] || !self.serves(kept, b) => false,
-                    near => {
-                        let cost = cost(b);
-                        cost < 0 || near > 0 && cost < saved(b, &inside, n)
-                    }
+                let Member { near, eager, inside, .. } = members[b];
+                let better = (eager || near > 1) && {
+                    let cost = cost(b);
+                    cost < 0 || near > 0 && cost < saved(b, &members, usize::MAX)
                 };
-                if inside[b] != better {
-                    inside[b] = better;
+                if inside != better {
+                    members[b].inside = better;
                     changed = true;
-                    turn(b, better, &mut near, &mut look);
+                    turn(b, better, &mut members, &mut look);
                 }
             }
             if !changed {
                 break;
             }
         }
+        let inside: Vec<u32> = (0..members.len()).filter(|&b| members[b].inside).map(|b| b as u32).collect();
         // Summed up one piece after the other, so that each edge counts once.
-        let gain = (0..n).filter(|&b| inside[b]).map(|b| saved(b, &inside, b) - cost(b)).sum();
+        let gain = inside.iter().map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize)).sum();
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 
@@ -266,12 +287,6 @@ impl Finder<'_> {
             (true, false) => LOAD,
             (true, true) => LOAD + 2 * MOVE,
         }
-    }
-
-    /// Whether a stay ends before the last instruction of a piece.
-    fn parts(&self, piece: usize) -> bool {
-        let end = self.pieces[piece].end;
-        end.calls || matches!(end.flow, FlowControl::Return | FlowControl::IndirectBranch)
     }
 }
 

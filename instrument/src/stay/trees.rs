@@ -4,7 +4,7 @@
 //! control can reach only through it: there the cursor is loaded once, at the start of the first block. That is never dearer than
 //! before, since the first block's own region would load it anyway, and only registers are used that are dead in the whole tree.
 
-use super::{Finder, Kept, Registers, Stay, Stays, USABLE, cheapest};
+use super::{Finder, Kept, Registers, Stay, Stays, cheapest};
 use crate::ir::RegSet;
 use iced_x86::FlowControl;
 
@@ -16,7 +16,8 @@ impl Finder<'_> {
     pub(super) fn trees(&self, allowed: &[bool], stays: &mut Stays) {
         let mut tree = Vec::new();
         for head in 0..allowed.len() {
-            let free = allowed[head] && self.pieces[head].records && stays.of_piece[head].is_none();
+            let piece = &self.pieces[head];
+            let free = allowed[head] && piece.records && piece.registers.dead != RegSet::EMPTY && stays.of_piece[head].is_none();
             if !free || stays.all.len() >= usize::from(u16::MAX) || !self.can_be_entered(head, stays) {
                 continue;
             }
@@ -47,7 +48,6 @@ impl Finder<'_> {
     /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a register.
     fn grow(&self, head: usize, allowed: &[bool], stays: &Stays, tree: &mut Vec<u32>) -> Registers {
         let mut all = self.pieces[head].registers;
-        all.dead.0 &= USABLE.0;
         tree.clear();
         tree.push(head as u32);
         let mut next = 0;
