@@ -331,36 +331,37 @@ impl Cutter<'_> {
 
 /// Per piece: others that may follow, or precede. One list for all takes a fraction of the time of one for each.
 struct Edges {
-    /// Where those of each piece begin in `to`, and where the last one's end.
-    starts: Vec<u32>,
+    /// Where those of each piece begin in `to`, and where they end.
+    spans: Vec<(u32, u32)>,
     to: Vec<u32>,
 }
 
 impl Edges {
     #[inline]
     fn of(&self, piece: usize) -> &[u32] {
-        &self.to[self.starts[piece] as usize..self.starts[piece + 1] as usize]
+        let (start, end) = self.spans[piece];
+        &self.to[start as usize..end as usize]
     }
 
     /// The edges the other way round, in the order of where they come from.
     fn reversed(&self) -> Edges {
-        let n = self.starts.len() - 1;
-        // Two places further on at first, and one while they are filled in.
-        let mut starts = vec![0u32; n + 2];
-        self.to.iter().for_each(|&t| starts[t as usize + 2] += 1);
-        for piece in 2..n + 2 {
-            starts[piece] += starts[piece - 1];
+        let mut spans = vec![(0u32, 0u32); self.spans.len()];
+        self.to.iter().for_each(|&t| spans[t as usize].1 += 1);
+        let mut next = 0;
+        for span in &mut spans {
+            let count = span.1;
+            *span = (next, next);
+            next += count;
         }
         let mut to = vec![0; self.to.len()];
-        for from in 0..n {
+        for from in 0..spans.len() {
             for &t in self.of(from) {
-                let at = &mut starts[t as usize + 1];
-                to[*at as usize] = from as u32;
-                *at += 1;
+                let end = &mut spans[t as usize].1;
+                to[*end as usize] = from as u32;
+                *end += 1;
             }
         }
-        starts.pop();
-        Edges { starts, to }
+        Edges { spans, to }
     }
 }
 
@@ -411,16 +412,17 @@ impl<'a> Finder<'a> {
         if recorded == 0 || recorded == 1 && !goes_back {
             return None;
         }
-        let mut succs = Edges { starts: Vec::with_capacity(pieces.len() + 1), to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()) };
-        succs.starts.push(0);
+        let mut succs = Edges { spans: Vec::with_capacity(pieces.len()), to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()) };
         for (b, block) in view.blocks.iter().enumerate() {
             let last = firsts.get(b + 1).map_or(pieces.len(), |&next| next as usize) as u32 - 1;
             for piece in firsts[b]..last {
+                let at = succs.to.len() as u32;
                 succs.to.push(piece + 1);
-                succs.starts.push(succs.to.len() as u32);
+                succs.spans.push((at, at + 1));
             }
+            let at = succs.to.len() as u32;
             succs.to.extend(block.succs.iter().map(|s| firsts[s.0 as usize]));
-            succs.starts.push(succs.to.len() as u32);
+            succs.spans.push((at, succs.to.len() as u32));
         }
         let preds = succs.reversed();
         Some(Finder { view, starts, pieces, succs, preds, goes_back, saved: cutter.saved })
@@ -736,9 +738,14 @@ mod tests {
         vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
     }
 
+    /// Those of each piece end where those of the next begin.
+    fn edges(starts: &[u32], to: &[u32]) -> Edges {
+        Edges { spans: starts.windows(2).map(|w| (w[0], w[1])).collect(), to: to.to_vec() }
+    }
+
     #[test]
     fn neighbours_are_the_same_both_ways() {
-        let edges = Edges { starts: vec![0, 2, 2, 5], to: vec![1, 2, 0, 0, 2] };
+        let edges = edges(&[0, 2, 2, 5], &[1, 2, 0, 0, 2]);
         let back = edges.reversed();
         assert_eq!([0, 1, 2].map(|p| back.of(p)), [&[2, 2][..], &[0], &[0, 2]]);
     }
@@ -746,7 +753,7 @@ mod tests {
     #[test]
     fn cycles_are_found_with_their_members_only() {
         // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
-        let edges = Edges { starts: vec![0, 1, 2, 4, 5, 6, 7], to: vec![1, 2, 3, 4, 1, 4, 0] };
+        let edges = edges(&[0, 1, 2, 4, 5, 6, 7], &[1, 2, 3, 4, 1, 4, 0]);
         let mut search = Search::new(&edges, 6);
         let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
         cycles.sort_unstable();

@@ -115,8 +115,15 @@ fn detour(from: usize, to: usize) -> i32 {
 impl Finder<'_> {
     /// Adds an area of pieces that are in no stay yet.
     pub(super) fn areas(&self, allowed: &[bool], stays: &mut Stays) {
-        let free: Vec<bool> = (0..allowed.len()).map(|b| allowed[b] && stays.of_piece[b].is_none() && self.has_one_way_in(b)).collect();
-        let recorded: Vec<u32> = (0..free.len()).filter(|&b| free[b] && self.pieces[b].records).map(|b| b as u32).collect();
+        let mut recorded = Vec::with_capacity(allowed.len());
+        let member = |b: usize| {
+            let may = allowed[b] && stays.of_piece[b].is_none() && self.has_one_way_in(b);
+            if may && self.pieces[b].records {
+                recorded.push(b as u32);
+            }
+            Member { near: 0, may, eager: false, inside: false }
+        };
+        let mut members: Vec<Member> = (0..allowed.len()).map(member).collect();
         if recorded.len() < 2 || stays.all.len() >= usize::from(u16::MAX) {
             return;
         }
@@ -125,12 +132,14 @@ impl Finder<'_> {
             return;
         }
         // What serves the same pieces makes the same area.
-        let differ = |a: Kept, b: Kept| (0..free.len()).any(|n| free[n] && self.serves(a, n) != self.serves(b, n));
+        let differ = |a: Kept, b: Kept| (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n));
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
         // (Of the others, few are asked for.)
-        let mut prices = vec![Price::default(); free.len()];
+        let mut prices = vec![Price::default(); members.len()];
         recorded.iter().for_each(|&b| prices[b as usize] = self.price(b as usize));
-        let members: Vec<Member> = free.iter().enumerate().map(|(b, &may)| Member { near: 0, may, eager: may && self.is_eager(b), inside: false }).collect();
+        for (b, member) in members.iter_mut().enumerate() {
+            member.eager = member.may && self.is_eager(b);
+        }
         let areas = [dead, first, second].into_iter().flatten().filter_map(|kept| self.area(kept, members.clone(), &recorded, &prices));
         let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else { return };
         let number = stays.all.len() as u16;
