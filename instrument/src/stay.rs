@@ -227,12 +227,10 @@ struct End {
 impl End {
     /// `next`: the instruction behind it.
     fn of(last: &Insn, next: Option<&Insn>, calls: bool) -> End {
-        let (led, stops) = match last.flow {
-            FlowControl::ConditionalBranch => (last.inst.is_jcc_short_or_near(), false),
-            FlowControl::UnconditionalBranch => (last.inst.is_jmp_short_or_near(), true),
-            FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => (false, true),
-            _ => (false, false),
-        };
+        let stops =
+            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+        let is_branch = matches!(last.flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+        let led = is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near());
         let parts = calls || matches!(last.flow, FlowControl::Return | FlowControl::IndirectBranch);
         End { calls, led, falls: !stops && next.is_some_and(|next| next.ip == last.next()), parts, flow: last.flow }
     }

@@ -14,7 +14,7 @@ const MOST_BLOCKS: usize = 64;
 impl Finder<'_> {
     /// Adds trees of blocks that are in no stay yet.
     pub(super) fn trees(&self, allowed: &[bool], stays: &mut Stays) {
-        let mut tree = Vec::new();
+        let mut tree = Vec::with_capacity(MOST_BLOCKS);
         for head in 0..allowed.len() {
             let piece = &self.pieces[head];
             let free = allowed[head] && piece.records && piece.registers.dead != RegSet::EMPTY && stays.of_piece[head].is_none();
