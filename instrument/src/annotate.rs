@@ -1,6 +1,6 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, state_key as key};
+use crate::emit::{Emitted, leb128, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
@@ -130,42 +130,33 @@ impl Streams {
         let Some(function) = self.functions.last() else { return };
         let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
         let mut left = MARK_EVERY;
-        // A check of the vector's room for each byte would take longer than the rest.
-        const ROOM: usize = 256;
-        let (mut room, mut filled) = ([0; ROOM], 0);
-        let mut at = 0;
+        let (mut at, mut copied) = (0, 0);
         while let Some(&byte) = stream.get(at) {
             at += 1;
-            room[filled] = byte;
-            filled += 1;
-            mark.orig += u32::from(byte >> 4);
-            mark.clone += u32::from(byte & 15);
             if byte & 15 != 0 {
+                mark.orig += u32::from(byte >> 4);
+                mark.clone += u32::from(byte & 15);
                 left -= 1;
                 if left == 0 {
                     left = MARK_EVERY;
-                    self.marks.push(MapMark { stream: (self.bytes.len() + filled) as u32, ..mark });
+                    self.marks.push(MapMark { stream: (self.bytes.len() + at - copied) as u32, ..mark });
                 }
             } else if byte == 0 {
-                let (number, len) = number(&stream[at..]);
+                self.bytes.extend_from_slice(&stream[copied..at]);
+                let (number, len) = match stream.get(at) {
+                    Some(&number @ 0..=0x7f) => (number.into(), 1),
+                    _ => number(&stream[at..]),
+                };
                 at += len;
+                copied = at;
                 mark.state = states.get(number).copied().unwrap_or(0);
-                let mut rest = mark.state;
-                while rest >= 0x80 {
-                    room[filled] = rest as u8 | 0x80;
-                    filled += 1;
-                    rest >>= 7;
-                }
-                room[filled] = rest as u8;
-                filled += 1;
-            }
-            // (A number has five bytes at most.)
-            if filled > ROOM - 6 {
-                self.bytes.extend_from_slice(&room[..filled]);
-                filled = 0;
+                leb128(&mut self.bytes, mark.state.into());
+            } else {
+                // Without a clone.
+                mark.orig += u32::from(byte >> 4);
             }
         }
-        self.bytes.extend_from_slice(&room[..filled]);
+        self.bytes.extend_from_slice(&stream[copied..]);
     }
 }
 
