@@ -64,6 +64,7 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
     };
     // Of all clones in a row.
     let translations: Vec<u32> = clones.iter().flat_map(|c| &c.states).map(global).collect();
+    let tokens: Vec<Tokens> = (0..states.len() as u32).map(Tokens::of).collect();
     let mut rest = &translations[..];
     let mut own = Vec::with_capacity(clones.len());
     for clone in clones {
@@ -72,7 +73,7 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
         rest = others;
     }
     let mut pieces: Vec<Streams> =
-        clones.par_chunks(CLONES).zip(own.par_chunks(CLONES)).zip(placed.clones.par_chunks(CLONES)).map(|((clones, own), places)| Streams::of(clones, own, places)).collect();
+        clones.par_chunks(CLONES).zip(own.par_chunks(CLONES)).zip(placed.clones.par_chunks(CLONES)).map(|((clones, own), places)| Streams::of(clones, own, places, &tokens)).collect();
     let mut len = 0u32;
     for piece in &mut pieces {
         piece.functions.iter_mut().for_each(|f| f.stream += len);
@@ -109,8 +110,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// `states`: the file's numbers of each clone's states.
-    fn of(clones: &[Box<Emitted>], states: &[&[u32]], places: &[u64]) -> Streams {
+    /// `states`: the file's numbers of each clone's states. `tokens`: of all states.
+    fn of(clones: &[Box<Emitted>], states: &[&[u32]], places: &[u64], tokens: &[Tokens]) -> Streams {
         let len: usize = clones.iter().map(|c| c.stream.len()).sum();
         let mut all = Streams { functions: Vec::with_capacity(clones.len()), bytes: Vec::with_capacity(len + len / 8), marks: Vec::with_capacity(len / MARK_EVERY) };
         for ((clone, states), &at) in clones.iter().zip(states).zip(places) {
@@ -120,13 +121,13 @@ impl Streams {
                 orig_start: clone.range.start as u32,
                 stream: all.bytes.len() as u32,
             });
-            all.append(&clone.stream, states);
+            all.append(&clone.stream, states, tokens);
         }
         all
     }
 
     /// Appends the last function's stream, with the file's numbers of its states, and the marks inside of it.
-    fn append(&mut self, stream: &[u8], states: &[u32]) {
+    fn append(&mut self, stream: &[u8], states: &[u32], tokens: &[Tokens]) {
         let Some(function) = self.functions.last() else { return };
         let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
         let mut left = MARK_EVERY;
@@ -136,36 +137,58 @@ impl Streams {
         let mut at = 0;
         while let Some(&byte) = stream.get(at) {
             at += 1;
-            room[filled] = byte;
-            filled += 1;
-            mark.orig += u32::from(byte >> 4);
-            mark.clone += u32::from(byte & 15);
-            if byte & 15 != 0 {
-                left -= 1;
+            if byte == 0 {
+                let (number, len) = match stream.get(at) {
+                    Some(&number @ 0..=0x7f) => (number.into(), 1),
+                    _ => number(&stream[at..]),
+                };
+                at += len;
+                mark.state = states.get(number).copied().unwrap_or(0);
+                let state = &tokens[mark.state as usize];
+                room[filled..filled + Tokens::ROOM].copy_from_slice(&state.bytes);
+                filled += state.len;
+            } else {
+                room[filled] = byte;
+                filled += 1;
+                mark.orig += u32::from(byte >> 4);
+                mark.clone += u32::from(byte & 15);
+                // (Others have no clone.)
+                left -= usize::from(byte & 15 != 0);
                 if left == 0 {
                     left = MARK_EVERY;
                     self.marks.push(MapMark { stream: (self.bytes.len() + filled) as u32, ..mark });
                 }
-            } else if byte == 0 {
-                let (number, len) = number(&stream[at..]);
-                at += len;
-                mark.state = states.get(number).copied().unwrap_or(0);
-                let mut rest = mark.state;
-                while rest >= 0x80 {
-                    room[filled] = rest as u8 | 0x80;
-                    filled += 1;
-                    rest >>= 7;
-                }
-                room[filled] = rest as u8;
-                filled += 1;
             }
-            // (A number has five bytes at most.)
-            if filled > ROOM - 6 {
+            if filled > ROOM - Tokens::ROOM {
                 self.bytes.extend_from_slice(&room[..filled]);
                 filled = 0;
             }
         }
         self.bytes.extend_from_slice(&room[..filled]);
+    }
+}
+
+/// What says in a stream which state holds: a zero and the state's number in the file as LEB128.
+struct Tokens {
+    bytes: [u8; Tokens::ROOM],
+    /// How many of these they are.
+    len: usize,
+}
+
+impl Tokens {
+    /// (A number has five bytes at most.)
+    const ROOM: usize = 8;
+
+    fn of(state: u32) -> Tokens {
+        let (mut bytes, mut len) = ([0; Tokens::ROOM], 1);
+        let mut rest = state;
+        while rest >= 0x80 {
+            bytes[len] = rest as u8 | 0x80;
+            rest >>= 7;
+            len += 1;
+        }
+        bytes[len] = rest as u8;
+        Tokens { bytes, len: len + 1 }
     }
 }
 

@@ -411,7 +411,7 @@ mod tests {
         for index in (0..program.functions.len()).step_by(7) {
             let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else { continue };
             let bytes = input.slice(&function.range).unwrap();
-            clones.extend(crate::emit::emit(&function, bytes, FLAVOUR_PT, false, false).ok().map(Box::new));
+            clones.extend(crate::emit::emit(&function, bytes, FLAVOUR_PT, false, false).ok().map(|(clone, _)| Box::new(clone)));
         }
         let patches = |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
         let before = patches(&clones);
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn nothing_is_shown_that_has_run() {
         let run = |(function, original): (Function, Vec<u8>)| {
-            let clone = Box::new(crate::emit::emit(&function, &original, FLAVOUR_PT, false, false).unwrap());
+            let clone = Box::new(crate::emit::emit(&function, &original, FLAVOUR_PT, false, false).unwrap().0);
             let (clones, first) = ([clone], 0x9000);
             let table = Table::new(&clones, &[first]);
             let (bytes, groups) = (table.bytes(), table.groups() as usize);

@@ -116,7 +116,6 @@ const ENDBR: u64 = 4;
 
 /// A function with a clone.
 struct Cloned {
-    /// Without its rows.
     clone: Box<Emitted>,
     pieces: Vec<Piece>,
     /// How many.
@@ -175,10 +174,10 @@ impl Work<'_, '_> {
         };
         let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
         match emit(&function, bytes, options.flavour, fixed, options.translated) {
-            Ok(mut clone) => {
+            Ok((clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                let records = clone.rows.records.len() as u32;
-                rows.push(OfClone { function: id.0, rows: std::mem::take(&mut clone.rows), align: clone.align, len: clone.code.len() as u64 });
+                let records = own.records.len() as u32;
+                rows.push(OfClone { function: id.0, rows: own, align: clone.align, len: clone.code.len() as u64 });
                 Outcome::Cloned(Cloned { clone: Box::new(clone), pieces, records, implicit: function.implicit })
             }
             Err(error) => Outcome::Left(error.to_string()),

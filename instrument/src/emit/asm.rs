@@ -67,37 +67,42 @@ fn append<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], len: usize) {
 }
 
 /// `[prefixes] REX opcode modrm…`. `reg` is the register field (or opcode extension).
+#[inline]
 fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
     let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2;
-    let mut head = Head::default();
     match *mem {
         // Nearly all are one of these two.
         Mem { gs: false, fs: false, addr32: false, base: Some(base), index: None, disp: disp @ -128..=127 } if base.0 & 7 != 4 => {
-            let rex = rex | base.0 >> 3;
-            if rex != 0x40 {
-                head.push(rex);
-            }
-            head.push(opcode);
-            if disp == 0 && base.0 & 7 != 5 {
-                head.push((reg & 7) << 3 | base.0 & 7);
-            } else {
-                head.push(0x40 | (reg & 7) << 3 | base.0 & 7);
-                head.push(disp as u8);
-            }
-            head.append(out);
+            encode_near(out, rex, opcode, reg, base, disp as u8);
         }
-        Mem { gs: true, fs: false, addr32: false, base: None, index: None, disp } => {
-            head.push(0x65);
-            if rex != 0x40 {
-                head.push(rex);
-            }
-            head.push(opcode);
-            head.push((reg & 7) << 3 | 4);
-            head.push(0x25);
-            head.append(out);
-            out.extend_from_slice(&disp.to_le_bytes());
-        }
+        Mem { gs: true, fs: false, addr32: false, base: None, index: None, disp } => encode_gs(out, rex, opcode, reg, disp),
         _ => encode_any(out, rex, opcode, reg, mem),
+    }
+}
+
+/// The same for a base register that needs no SIB and a displacement of one byte at most.
+#[inline(never)]
+fn encode_near(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, base: Gpr, disp: u8) {
+    let rex = rex | base.0 >> 3;
+    let low = base.0 & 7;
+    // (A base without displacement has the encoding of another operand if it is rbp or r13.)
+    let has_disp = disp != 0 || low == 5;
+    let modrm = u8::from(has_disp) << 6 | (reg & 7) << 3 | low;
+    let bytes = u32::from_le_bytes([rex, opcode, modrm, disp]);
+    // Without the first if it says nothing.
+    let has_rex = rex != 0x40;
+    append(out, if has_rex { bytes } else { bytes >> 8 }.to_le_bytes(), 2 + usize::from(has_rex) + usize::from(has_disp));
+}
+
+/// The same for `gs:[disp]`.
+#[inline(never)]
+fn encode_gs(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, disp: i32) {
+    let modrm = (reg & 7) << 3 | 4;
+    let [a, b, c, d] = disp.to_le_bytes();
+    if rex == 0x40 {
+        out.extend_from_slice(&[0x65, opcode, modrm, 0x25, a, b, c, d]);
+    } else {
+        out.extend_from_slice(&[0x65, rex, opcode, modrm, 0x25, a, b, c, d]);
     }
 }
 
@@ -176,21 +181,25 @@ pub fn gs_rip(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr) -> usize {
 }
 
 /// `mov reg, [mem]` (opcode `8b`) or `mov [mem], reg` (`89`) of 4 or 8 bytes.
+#[inline]
 pub fn mov(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr, mem: &Mem) {
     encode(out, wide, opcode, reg.0, mem);
 }
 
 /// `mov reg64, [mem]`
+#[inline]
 pub fn load64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
     encode(out, true, 0x8b, reg.0, mem);
 }
 
 /// `mov [mem], reg64`
+#[inline]
 pub fn store64(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
     encode(out, true, 0x89, reg.0, mem);
 }
 
 /// `mov dword [mem], value`; returns the offset of the immediate in `out`.
+#[inline]
 pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
     encode(out, false, 0xc7, 0, mem);
     out.extend_from_slice(&value.to_le_bytes());
@@ -198,6 +207,7 @@ pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
 }
 
 /// `lea reg32, [mem]`
+#[inline]
 pub fn lea32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
     encode(out, false, 0x8d, reg.0, mem);
 }

@@ -4,7 +4,7 @@ use super::asm::{self, Mem};
 use super::probe::Hold;
 use super::relax::{Flex, Label, Pos};
 use super::sink::Sink;
-use super::{Emitted, EmitError, FixupKind, Marks, Table, rows};
+use super::{Emitted, EmitError, FixupKind, Marks, Rows, Table, rows};
 use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
 use crate::disasm::Places;
@@ -27,9 +27,9 @@ pub(super) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 pub(super) const PLACE_ADDRESS: u8 = 1;
 
-/// Re-emits a function. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
+/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
 /// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
-pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, translated: bool) -> Result<Emitted, EmitError> {
+pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, translated: bool) -> Result<(Emitted, Rows), EmitError> {
     let pieces: std::borrow::Cow<[u32]> = match function.stays.starts() {
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
@@ -462,7 +462,7 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Emitted, EmitError> {
+    fn finish(self) -> Result<(Emitted, Rows), EmitError> {
         if *self.sink.current() != ProbeState::IDLE {
             return Err(EmitError::Record);
         }
@@ -495,7 +495,7 @@ impl<'a> Emitter<'a> {
         let originals = function.insns.iter().map(|insn| (insn.ip - function.range.start) as u32);
         let marks = Marks::new(originals.zip(resolved.first_labels(function.insns.len())), begins);
         let patches = patches(function, &marks);
-        Ok(Emitted {
+        let emitted = Emitted {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
@@ -504,10 +504,10 @@ impl<'a> Emitter<'a> {
             calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
             stream: finished.stream,
             states: finished.states,
-            rows,
             align: if finished.is_aligned { 16 } else { 1 },
             code: resolved.code,
-        })
+        };
+        Ok((emitted, rows))
     }
 }
 
@@ -558,7 +558,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     wanted.extend_from_slice(&function.landings);
     wanted.sort_unstable();
     wanted.dedup();
-    let mut patches = Vec::new();
+    let mut patches = Vec::with_capacity(wanted.len());
     for at in wanted {
         let Some(block) = function.block_at(at) else { continue };
         let insns = function.blocks[block.0 as usize].insns.clone();

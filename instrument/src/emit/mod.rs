@@ -133,8 +133,6 @@ pub struct Emitted {
     pub stream: Vec<u8>,
     /// Probe states used; the first is [`ProbeState::IDLE`].
     pub states: Vec<ProbeState>,
-    /// Sidecar rows.
-    pub rows: Rows,
 }
 
 impl Emitted {

@@ -263,6 +263,7 @@ impl Emitter<'_> {
         probe::second(self.function, record, cursor, scratch, apart)
     }
 
+    #[inline]
     fn store(&mut self, slot: &Mem, register: Gpr) {
         self.stored_at = self.sink.buffer.pos();
         self.sink.inserted(|out| asm::store64(out, slot, register));

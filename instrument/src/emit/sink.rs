@@ -38,8 +38,8 @@ pub struct Sink {
 /// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
 struct States {
     all: Vec<ProbeState>,
-    /// Numbers plus one, 0 in free slots, of which there are at least as many as others.
-    slots: Vec<u32>,
+    /// Their keys and numbers plus one, 0 in free slots, of which there are at least as many as others.
+    slots: Vec<(u128, u32)>,
 }
 
 impl States {
@@ -47,31 +47,29 @@ impl States {
     const SLOTS: usize = 64;
 
     fn new() -> States {
-        let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![0; States::SLOTS] };
+        let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![(0, 0); States::SLOTS] };
         states.number(&ProbeState::IDLE);
         states
     }
 
-    /// The slot that a state is in, or that is free for it.
+    /// Where a state's slot is looked for first.
     #[inline]
-    fn slot(&self, state: &ProbeState) -> usize {
+    fn first_slot(&self, key: u128) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let key = key(state);
         let hash = ((key as u64).wrapping_mul(FACTOR) ^ (key >> 64) as u64).wrapping_mul(FACTOR);
-        let mask = self.slots.len() - 1;
-        let mut at = (hash >> 32) as usize & mask;
-        while self.slots[at] != 0 && self::key(&self.all[self.slots[at] as usize - 1]) != key {
-            at = (at + 1) & mask;
-        }
-        at
+        (hash >> 32) as usize & (self.slots.len() - 1)
     }
 
     #[inline]
     fn number(&mut self, state: &ProbeState) -> u32 {
-        let slot = self.slot(state);
-        match self.slots[slot] {
-            0 => self.add(slot, state),
-            number => number - 1,
+        let key = key(state);
+        let mut at = self.first_slot(key);
+        loop {
+            match self.slots[at] {
+                (_, 0) => return self.add(at, state),
+                (other, number) if other == key => return number - 1,
+                _ => at = (at + 1) & (self.slots.len() - 1),
+            }
         }
     }
 
@@ -79,7 +77,7 @@ impl States {
     #[inline(never)]
     fn add(&mut self, slot: usize, state: &ProbeState) -> u32 {
         self.all.push(*state);
-        self.slots[slot] = self.all.len() as u32;
+        self.slots[slot] = (key(state), self.all.len() as u32);
         if 2 * self.all.len() > self.slots.len() {
             self.grow();
         }
@@ -87,10 +85,14 @@ impl States {
     }
 
     fn grow(&mut self) {
-        self.slots = vec![0; 2 * self.slots.len()];
-        for n in 0..self.all.len() {
-            let slot = self.slot(&self.all[n]);
-            self.slots[slot] = n as u32 + 1;
+        let old = std::mem::take(&mut self.slots);
+        self.slots = vec![(0, 0); 2 * old.len()];
+        for slot in old.into_iter().filter(|slot| slot.1 != 0) {
+            let mut at = self.first_slot(slot.0);
+            while self.slots[at].1 != 0 {
+                at = (at + 1) & (self.slots.len() - 1);
+            }
+            self.slots[at] = slot;
         }
     }
 }
@@ -241,11 +243,12 @@ impl Sink {
         let stream = match is_even {
             true => {
                 self.flexes.iter().zip(&resolved.pieces).for_each(|(&at, pieces)| self.stream[at as usize] |= pieces[0]);
-                self.stream
+                // (There is more room than that takes, which would be kept until the layout is known. So is that of the states.)
+                self.stream.as_slice().to_vec()
             }
             false => with_pieces(&self.stream, &self.flexes, &self.insides, &resolved.pieces),
         };
-        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states.all, is_aligned, resolved }
+        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states.all.as_slice().to_vec(), is_aligned, resolved }
     }
 }
 
