@@ -116,8 +116,9 @@ const ENDBR: u64 = 4;
 
 /// A function with a clone.
 struct Cloned {
-    /// Without its rows.
+    /// Without its code and rows.
     clone: Box<Emitted>,
+    code: Vec<u8>,
     pieces: Vec<Piece>,
     /// How many.
     records: u32,
@@ -178,8 +179,9 @@ impl Work<'_, '_> {
             Ok(mut clone) => {
                 let pieces = layout::pieces(unwind, &clone);
                 let records = clone.rows.records.len() as u32;
-                rows.push(OfClone { function: id.0, rows: std::mem::take(&mut clone.rows), align: clone.align, len: clone.code.len() as u64 });
-                Outcome::Cloned(Cloned { clone: Box::new(clone), pieces, records, implicit: function.implicit })
+                rows.push(OfClone { function: id.0, rows: std::mem::take(&mut clone.rows), align: clone.align, len: clone.len.into() });
+                let code = std::mem::take(&mut clone.code);
+                Outcome::Cloned(Cloned { clone: Box::new(clone), code, pieces, records, implicit: function.implicit })
             }
             Err(error) => Outcome::Left(error.to_string()),
         }
@@ -242,7 +244,8 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());
-    let (mut clones, mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    let (mut clones, mut codes) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    let (mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
     for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
         let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
@@ -250,6 +253,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
                 report.cloned(&info.range, own.implicit);
                 entry.clone = Some(clones.len());
                 clones.push(own.clone);
+                codes.push(own.code);
                 pieces.push(own.pieces);
                 record_counts.push(own.records);
             }
@@ -271,7 +275,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, pieces, record_counts, columns, covers, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, codes, pieces, record_counts, columns, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -281,6 +285,8 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
+    /// Of each clone.
+    codes: Vec<Vec<u8>>,
     /// Of each clone.
     pieces: Vec<Vec<Piece>>,
     record_counts: Vec<u32>,
@@ -299,7 +305,7 @@ fn symbol(entry: &Entry) -> String {
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, clones, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
+    let Gathered { entries, clones, codes, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
@@ -329,8 +335,8 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
     };
     let (front, placed) = place(&parts)?;
     let file = || {
-        let (mut additions, sizes) = lay_out(&parts, front, &placed)?;
-        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].code.len() as u64));
+        let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
+        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].len.into()));
         additions.symbols = entries.iter().filter_map(named).collect();
         Ok::<_, Refusal>((assemble(elf, additions)?, sizes))
     };

@@ -506,6 +506,7 @@ impl<'a> Emitter<'a> {
             states: finished.states,
             rows,
             align: if finished.is_aligned { 16 } else { 1 },
+            len: resolved.code.len() as u32,
             code: resolved.code,
         })
     }
