@@ -22,6 +22,7 @@ use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
 use rayon::BroadcastContext;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,6 +52,8 @@ pub struct Rewritten<'a> {
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
+    /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
+    pub leftovers: Box<dyn Any + Send>,
 }
 
 /// FNV-1a, 64 bits.
@@ -368,7 +371,5 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         base: write::base(elf)?,
         ..Header::default()
     };
-    // Nor is there anything to wait for here.
-    rayon::spawn(move || drop((clones, pieces, entries)));
-    Ok(Rewritten { image, annotations, report })
+    Ok(Rewritten { image, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
 }
