@@ -117,7 +117,7 @@ impl Streams {
         for ((clone, states), &at) in clones.iter().zip(states).zip(places) {
             all.functions.push(MapFunction {
                 clone_start: at as u32,
-                clone_end: at as u32 + clone.code.len() as u32,
+                clone_end: at as u32 + clone.len,
                 orig_start: clone.range.start as u32,
                 stream: all.bytes.len() as u32,
             });
@@ -236,7 +236,7 @@ impl Annotations {
 pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
     let readable: Vec<String> = entries.par_iter().map(|e| names::readable(&e.name)).collect();
     let row = |(e, name): (&Entry, String)| {
-        let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + clones[clone].code.len() as u64));
+        let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + u64::from(clones[clone].len)));
         Function {
             name: strings.add(&name),
             left: e.left.as_ref().map_or(NONE, |why| strings.add(why)),

@@ -223,6 +223,8 @@ struct Target {
     note_path: Option<Vec<u8>>,
     search_path: Option<String>,
     id_first: Option<u32>,
+    /// No other is written behind it.
+    is_last: bool,
 }
 
 fn run(args: &Args) -> Result<String, Stop> {
@@ -258,7 +260,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         let name = libs_folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
     };
-    let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None };
+    let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None, is_last: chosen.is_empty() };
     let (done, needed) = std::thread::scope(|scope| {
         let needed = scope.spawn(|| needed.unwrap_or_else(find));
         (instrument(&data, &target, &session), needed.join().unwrap_or_default())
@@ -300,7 +302,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let Rewritten { image, mut annotations, mut report } = rewrite(data.bytes(), &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
+    let Rewritten { image, mut annotations, mut report, leftovers } = rewrite(data.bytes(), &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
@@ -308,9 +310,14 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
     write(target, data, &image, &annotations)?;
-    // Giving back so much memory takes a while; the last file's need not be waited for.
     let Image { changes, pieces, .. } = image;
-    rayon::spawn(move || drop((changes, pieces, annotations)));
+    let used = (changes, pieces, annotations, leftovers);
+    if target.is_last {
+        // Giving back so much memory takes a while, and the process ends.
+        std::mem::forget(used);
+    } else {
+        rayon::spawn(move || drop(used));
+    }
     report.seconds = start.elapsed().as_secs_f64();
     Ok((report, next_id))
 }
@@ -348,7 +355,7 @@ fn libraries(
     if !chosen.is_empty() {
         std::fs::create_dir_all(folder).map_err(|e| Stop::error(format!("cannot make the folder {}: {e}", folder.display())))?;
     }
-    for library in chosen {
+    for (n, library) in chosen.iter().enumerate() {
         let data = read(&library.path)?;
         let output = folder.join(&library.name);
         let annotations = appended(&output, ".mgza");
@@ -363,6 +370,7 @@ fn libraries(
             note_path: None,
             search_path: own_path.then(|| libs::joined_path(&elf, "$ORIGIN", &library.path)),
             id_first: Some(next_id),
+            is_last: n + 1 == chosen.len(),
         };
         match instrument(&data, &target, session) {
             Ok((report, next)) => {

@@ -27,7 +27,9 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
     let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
     let scanner = Scanner::of(input);
-    let mut scans: Vec<Scan> = functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
+    // With room for what calls lead to: moving them all takes longer.
+    let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
+    scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)));
     let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).collect();
     let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
@@ -114,7 +116,7 @@ fn blank(range: Range<u64>) -> FunctionInfo {
 
 /// Functions by unwind entries, then by symbols outside of those. Sorted.
 fn known_functions(input: &Input) -> Vec<FunctionInfo> {
-    let mut functions: Vec<FunctionInfo> = Vec::with_capacity(input.unwind.len());
+    let mut functions: Vec<FunctionInfo> = Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
     for (i, u) in input.unwind.iter().enumerate() {
         if u.range.is_empty() || !input.exec_ranges.iter().any(|r| r.start <= u.range.start && u.range.end <= r.end) {
             continue;
@@ -888,8 +890,9 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     }
 }
 
-/// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, and that address.
-fn written_addresses(input: &Input) -> Vec<(u64, u64)> {
+/// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, that address, and the
+/// function there. Where a function begins that is left out unless it is data: it tells nothing, and most are such.
+fn written_addresses(input: &Input, program: &Program) -> Vec<(u64, u64, Option<FunctionId>)> {
     const PART: usize = 1 << 16;
     const BLOCK: usize = 64;
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
@@ -906,7 +909,10 @@ fn written_addresses(input: &Input) -> Vec<(u64, u64)> {
                 for (i, word) in bytes[..bytes.len().min(BLOCK + 7)].windows(8).enumerate() {
                     let number = word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
                     if number.wrapping_sub(low) < high.saturating_sub(low) {
-                        found.push((segment.vaddr + (at + i) as u64, number));
+                        let holder = program.function_at(number);
+                        if holder.is_none_or(|id| program.function(id).range.start != number) || input.is_object(number) {
+                            found.push((segment.vaddr + (at + i) as u64, number, holder));
+                        }
                     }
                 }
             }
@@ -932,8 +938,7 @@ fn words(input: &Input, program: &mut Program, halves: bool) {
     if input.pie {
         return;
     }
-    for (at, target) in written_addresses(input) {
-        let holder = program.function_at(target);
+    for (at, target, holder) in written_addresses(input, program) {
         if !halves && target >> 32 == 0 {
             aim(program, holder, target);
         }

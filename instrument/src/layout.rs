@@ -148,14 +148,6 @@ impl Segment {
         self.vaddr + self.bytes.len() as u64
     }
 
-    /// Takes more zeros, in memory that nobody has touched yet, with room for the tables behind the code.
-    fn grow(&mut self, len: usize) {
-        let mut bytes = vec![0; len + len / 4];
-        bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
-        bytes.truncate(len);
-        self.bytes = bytes;
-    }
-
     fn put(&mut self, addr: u64, bytes: &[u8]) {
         let at = (addr - self.vaddr) as usize;
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
@@ -234,7 +226,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
         next = (next + 1).next_multiple_of(clone.align);
         placed.clones.push(next);
         placed.records.push(placed.record_count);
-        next += clone.code.len() as u64;
+        next += u64::from(clone.len);
         placed.record_count += records;
     }
     if next >= 1 << 32 {
@@ -244,8 +236,8 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
     Ok((Front { segment, note_at, path_at, patches_at, covers_at, calls_at, call_count, handlers_at, shown_at, code_at, clones_end: next }, placed))
 }
 
-/// Lays everything out.
-pub fn lay_out(parts: &Parts, front: Front, placed: &Placed) -> Result<(Additions, Sizes), Refusal> {
+/// Lays everything out. `codes`: of the clones.
+pub fn lay_out(parts: &Parts, front: Front, placed: &Placed, mut codes: Vec<Vec<u8>>) -> Result<(Additions, Sizes), Refusal> {
     let Front { mut segment, note_at, handlers_at, shown_at, code_at, clones_end, .. } = front;
     let vaddr = segment.vaddr;
     let mut next = clones_end;
@@ -266,32 +258,33 @@ pub fn lay_out(parts: &Parts, front: Front, placed: &Placed) -> Result<(Addition
     if code_end >= 1 << 32 {
         return Err(out_of_reach());
     }
-    segment.grow((code_end - vaddr) as usize);
-    segment.bytes[(clones_end - vaddr) as usize..].fill(FILLER);
-    let (tables_at, tables) = place_tables(parts, &mut segment);
+    segment.bytes.resize((placed.clones.first().copied().unwrap_or(clones_end) - vaddr) as usize, FILLER);
+    // Clones stay where they are until they are written. (Room that is not touched takes no memory.)
+    let mut behind = Segment { vaddr: clones_end, bytes: Vec::with_capacity((code_end - vaddr) as usize / 4) };
+    behind.bytes.resize((code_end - clones_end) as usize, FILLER);
+    let (tables_at, tables) = place_tables(parts, &mut behind);
     for (&(target, call), &at) in &resolver.thunks {
-        segment.put(at, &emit::thunk(at, target, call).ok_or_else(out_of_reach)?);
+        behind.put(at, &emit::thunk(at, target, call).ok_or_else(out_of_reach)?);
     }
     let bytes = parts.clones.par_iter().zip(&tables).flat_map_iter(|(clone, places)| clone.tables.iter().zip(places));
     let bytes: Vec<(u64, Vec<u8>)> = bytes.map(|(table, &place)| Ok((place, table_bytes(table, &resolver)?))).collect::<Result<_, Refusal>>()?;
-    bytes.iter().for_each(|(place, bytes)| segment.put(*place, bytes));
+    bytes.iter().for_each(|(place, bytes)| behind.put(*place, bytes));
     let shown_table = parts.wrapped.map(|_| {
         let table = faults::Table::new(parts.clones, &placed.clones);
-        let at = segment.align(4);
-        segment.bytes.extend_from_slice(&table.bytes());
+        let at = behind.align(4);
+        behind.bytes.extend_from_slice(&table.bytes());
         (at, table.groups())
     });
-    let tables_end = segment.end();
-    let lsda_at = segment.align(4);
-    let mut behind = Segment { vaddr: lsda_at, bytes: Vec::new() };
+    let tables_end = behind.end();
+    let lsda_at = behind.align(4);
     // Much of making the unwind tables is on one core.
     let (frames, filled) = rayon::join(
         || unwind(parts, placed, &resolver, handlers_at, shown_at, &mut behind),
-        || fill_code(parts, placed, &resolver, &tables, &mut segment.bytes[(code_at - vaddr) as usize..(code_end - vaddr) as usize], code_at, shown_at),
+        || fill_code(parts, placed, &resolver, &tables, &mut codes, clones_end, shown_at),
     );
     let frames = filled.and(frames)?;
     if parts.enters_runtime {
-        segment.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
+        behind.put(entry_at, &freestanding::entry(entry_at, parts.elf.entry));
     }
     let mut sizes = Sizes { clone_bytes: tables_end - code_at, ..Sizes::default() };
 
@@ -382,6 +375,7 @@ pub fn lay_out(parts: &Parts, front: Front, placed: &Placed) -> Result<(Addition
     segment.put(note_at, &note_bytes(&note));
     additions.sections = sections;
     additions.segment = segment.bytes;
+    additions.clones = codes;
     additions.behind = behind.bytes;
     Ok((additions, sizes))
 }
@@ -464,30 +458,19 @@ fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
     Ok(out)
 }
 
-/// Copies all clones to their places, fixups resolved, with filler before each.
-fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], code: &mut [u8], code_at: u64, shown_at: Option<u64>) -> Result<(), Refusal> {
-    let mut pieces: Vec<(usize, &mut [u8], &mut [u8])> = Vec::with_capacity(parts.clones.len());
-    let (mut rest, mut rest_at) = (code, code_at);
-    for (i, (clone, &at)) in parts.clones.iter().zip(&placed.clones).enumerate() {
-        let (filler, tail) = rest.split_at_mut((at - rest_at) as usize);
-        let (piece, tail) = tail.split_at_mut(clone.code.len());
-        pieces.push((i, filler, piece));
-        (rest, rest_at) = (tail, at + clone.code.len() as u64);
-    }
-    pieces.par_iter_mut().try_for_each(|(i, filler, piece)| {
-        filler.fill(FILLER);
-        let clone = &parts.clones[*i];
-        piece.copy_from_slice(&clone.code);
-        let at = placed.clones[*i];
+/// Resolves the fixups of all clones, and puts the filler before the next one behind each.
+fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<u64>], codes: &mut [Vec<u8>], end: u64, shown_at: Option<u64>) -> Result<(), Refusal> {
+    codes.par_iter_mut().enumerate().try_for_each(|(i, piece)| {
+        let (clone, at) = (&parts.clones[i], placed.clones[i]);
         for f in clone.fixups.iter() {
             let value = match f.kind {
                 FixupKind::RecordId(number) => {
                     // What stands there already says whether two records share the slot.
                     let at = f.at as usize;
                     let shares = u32::from_le_bytes([piece[at], piece[at + 1], piece[at + 2], piece[at + 3]]);
-                    (shares | (parts.id_first + placed.records[*i] + number)).to_le_bytes()
+                    (shares | (parts.id_first + placed.records[i] + number)).to_le_bytes()
                 }
-                _ => fixup(&f, at, resolver, &tables[*i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
+                _ => fixup(&f, at, resolver, &tables[i], &clone.tables).ok_or_else(out_of_reach)?.to_le_bytes(),
             };
             piece[f.at as usize..f.at as usize + 4].copy_from_slice(&value);
             if let (FixupKind::Original(slot), Some(wrapped), Some(shown)) = (f.kind, parts.wrapped, shown_at)
@@ -498,6 +481,7 @@ fn fill_code(parts: &Parts, placed: &Placed, resolver: &Resolver, tables: &[Vec<
                 through.copy_from_slice(&direct(at + u64::from(f.end), through[1] == CALL_THROUGH, shown).ok_or_else(out_of_reach)?);
             }
         }
+        piece.resize((placed.clones.get(i + 1).copied().unwrap_or(end) - at) as usize, FILLER);
         Ok::<(), Refusal>(())
     })
 }
@@ -616,7 +600,7 @@ pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(covering.len());
     for (fde, n) in unwind.fdes[covering.clone()].iter().zip(covering.start as u32..) {
         let (start, end) = (fde.range.start.max(clone.range.start), fde.range.end.min(clone.range.end));
-        let to = if end == clone.range.end { clone.code.len() as u32 } else { clone.clone_from(end) };
+        let to = if end == clone.range.end { clone.len } else { clone.clone_from(end) };
         let offsets = (clone.clone_from(start), to);
         if start < end && offsets.0 < offsets.1 {
             let map = |a: u64| u64::from(clone.clone_from(a) - offsets.0);
@@ -668,7 +652,7 @@ impl PlacedPiece<'_> {
     fn follows(&self, before: &PlacedPiece) -> bool {
         let (start, end) = (self.piece.offsets.0, before.piece.offsets.1);
         let joined = self.number == before.number && start == end;
-        let next = self.number == before.number + 1 && start == 0 && end as usize == before.clone.code.len();
+        let next = self.number == before.number + 1 && start == 0 && end == before.clone.len;
         joined || next
     }
 }

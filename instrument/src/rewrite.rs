@@ -22,6 +22,7 @@ use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
 use rayon::BroadcastContext;
+use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,6 +52,8 @@ pub struct Rewritten<'a> {
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
+    /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
+    pub leftovers: Box<dyn Any + Send>,
 }
 
 /// FNV-1a, 64 bits.
@@ -116,7 +119,9 @@ const ENDBR: u64 = 4;
 
 /// A function with a clone.
 struct Cloned {
+    /// Without its code.
     clone: Box<Emitted>,
+    code: Vec<u8>,
     pieces: Vec<Piece>,
     /// How many.
     records: u32,
@@ -174,11 +179,12 @@ impl Work<'_, '_> {
         };
         let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
         match emit(&function, bytes, options.flavour, fixed, options.translated) {
-            Ok((clone, own)) => {
+            Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
                 let records = own.records.len() as u32;
-                rows.push(OfClone { function: id.0, rows: own, align: clone.align, len: clone.code.len() as u64 });
-                Outcome::Cloned(Cloned { clone: Box::new(clone), pieces, records, implicit: function.implicit })
+                rows.push(OfClone { function: id.0, rows: own, align: clone.align, len: clone.len.into() });
+                let code = std::mem::take(&mut clone.code);
+                Outcome::Cloned(Cloned { clone: Box::new(clone), code, pieces, records, implicit: function.implicit })
             }
             Err(error) => Outcome::Left(error.to_string()),
         }
@@ -241,7 +247,8 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     let mut entries = Vec::with_capacity(outcomes.len());
-    let (mut clones, mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    let (mut clones, mut codes) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
+    let (mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
     for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
         let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
@@ -249,6 +256,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
                 report.cloned(&info.range, own.implicit);
                 entry.clone = Some(clones.len());
                 clones.push(own.clone);
+                codes.push(own.code);
                 pieces.push(own.pieces);
                 record_counts.push(own.records);
             }
@@ -270,7 +278,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, pieces, record_counts, columns, covers, hash, report, wrapped };
+    let gathered = Gathered { entries, clones, codes, pieces, record_counts, columns, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
     rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
 }
@@ -280,6 +288,8 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
+    /// Of each clone.
+    codes: Vec<Vec<u8>>,
     /// Of each clone.
     pieces: Vec<Vec<Piece>>,
     record_counts: Vec<u32>,
@@ -298,7 +308,7 @@ fn symbol(entry: &Entry) -> String {
 }
 
 fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
-    let Gathered { entries, clones, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
+    let Gathered { entries, clones, codes, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
     let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
@@ -328,8 +338,8 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
     };
     let (front, placed) = place(&parts)?;
     let file = || {
-        let (mut additions, sizes) = lay_out(&parts, front, &placed)?;
-        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].code.len() as u64));
+        let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
+        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].len.into()));
         additions.symbols = entries.iter().filter_map(named).collect();
         Ok::<_, Refusal>((assemble(elf, additions)?, sizes))
     };
@@ -361,7 +371,5 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         base: write::base(elf)?,
         ..Header::default()
     };
-    // Nor is there anything to wait for here.
-    rayon::spawn(move || drop((clones, pieces, entries)));
-    Ok(Rewritten { image, annotations, report })
+    Ok(Rewritten { image, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
 }

@@ -5,7 +5,7 @@ use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use super::{PAGE, Refusal, bytes};
 use object::elf;
 use std::collections::HashMap;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 
 /// A section of the appended segment, or behind it.
 #[derive(Clone, Debug)]
@@ -31,7 +31,9 @@ pub struct Additions {
     pub vaddr: u64,
     /// Its content; the program headers are written to its start by [`assemble`].
     pub segment: Vec<u8>,
-    /// What of it follows.
+    /// The clones' code, which follows.
+    pub clones: Vec<Vec<u8>>,
+    /// What follows behind that.
     pub behind: Vec<u8>,
     /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable segment.
     pub writable_from: Option<usize>,
@@ -54,7 +56,7 @@ pub struct Additions {
 impl Additions {
     /// Bytes of the segment.
     fn len(&self) -> usize {
-        self.segment.len() + self.behind.len()
+        self.segment.len() + self.clones.iter().map(Vec::len).sum::<usize>() + self.behind.len()
     }
 }
 
@@ -69,18 +71,24 @@ pub struct Image<'a> {
     pub pieces: Vec<(u64, Vec<u8>)>,
 }
 
-/// Bytes of the input that are copied at a time.
+/// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 18;
 
 impl Image<'_> {
     /// Writes the file; holes stay holes.
     pub fn write(&self, file: &mut std::fs::File) -> std::io::Result<()> {
         self.changed_input(|bytes| file.write_all(bytes))?;
+        // Most pieces are short.
+        let mut file = BufWriter::with_capacity(CHUNK, file);
+        let mut at = self.input.len() as u64;
         for (offset, bytes) in &self.pieces {
-            file.seek(SeekFrom::Start(*offset))?;
+            if *offset != at {
+                file.seek(SeekFrom::Start(*offset))?;
+            }
             file.write_all(bytes)?;
+            at = *offset + bytes.len() as u64;
         }
-        Ok(())
+        file.flush()
     }
 
     /// The file as one string of bytes.
@@ -377,8 +385,15 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     changes.push((40, sections_at.to_le_bytes().to_vec()));
     let counts = [PHDR, headers.len(), SHDR, tail.sections.len(), tail.names as usize];
     changes.push((54, counts.iter().flat_map(|&n| (n as u16).to_le_bytes()).collect()));
-    let behind = offset + new.segment.len() as u64;
-    Ok(Image { input: elf.data, changes, pieces: vec![(offset, new.segment), (behind, new.behind), (tail.start, tail.bytes)] })
+    let mut pieces = Vec::with_capacity(new.clones.len() + 3);
+    let mut at = offset;
+    for bytes in [new.segment].into_iter().chain(new.clones).chain([new.behind]) {
+        let len = bytes.len() as u64;
+        pieces.push((at, bytes));
+        at += len;
+    }
+    pieces.push((tail.start, tail.bytes));
+    Ok(Image { input: elf.data, changes, pieces })
 }
 
 #[cfg(test)]

@@ -505,6 +505,7 @@ impl<'a> Emitter<'a> {
             stream: finished.stream,
             states: finished.states,
             align: if finished.is_aligned { 16 } else { 1 },
+            len: resolved.code.len() as u32,
             code: resolved.code,
         };
         Ok((emitted, rows))

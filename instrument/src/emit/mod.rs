@@ -115,8 +115,10 @@ pub struct Rows {
 pub struct Emitted {
     /// The original's bytes.
     pub range: Range<u64>,
-    /// The clone's code.
+    /// The clone's code; taken away where it is only filled in and written.
     pub code: Vec<u8>,
+    /// Bytes of it.
+    pub len: u32,
     /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most functions are short.
     pub align: u64,
     /// Fields to be filled in.
@@ -146,6 +148,6 @@ impl Emitted {
     /// there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
-        self.marks.begin_from(offset).unwrap_or(self.code.len() as u32)
+        self.marks.begin_from(offset).unwrap_or(self.len)
     }
 }

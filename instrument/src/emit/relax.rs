@@ -252,8 +252,8 @@ impl Buffer {
 
     fn write(self, long: &[bool], sizes: Vec<u32>) -> Resolved {
         let total = self.bytes.len() + sizes[self.flex.len()] as usize;
-        // (Short pieces are written as eight bytes first.)
-        let mut code = Vec::with_capacity(total + 8);
+        // (Short pieces are written as eight bytes first, and behind the clone comes filler.)
+        let mut code = Vec::with_capacity(total + 16);
         let mut pieces = Vec::with_capacity(self.flex.len());
         let mut copied = 0;
         // At most eight bytes, the first lowest, of which so many count.

@@ -45,7 +45,7 @@ impl<'a> EhFrame<'a> {
     }
 
     fn close(&mut self, start: usize) {
-        while !self.bytes.len().is_multiple_of(4) {
+        while !self.here().is_multiple_of(4) {
             self.bytes.push(0);
         }
         let len = (self.bytes.len() - start - 4) as u32;
