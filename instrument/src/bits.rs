@@ -188,7 +188,7 @@ impl Rows {
     }
 
     /// How many sets there are.
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.first.len()
     }
 

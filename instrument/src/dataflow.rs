@@ -16,6 +16,7 @@ use crate::cfg::Graph;
 use crate::frame::{Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address};
 use crate::functions::Input;
 use crate::hash::FastMap;
+use crate::irregular;
 use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::{LoopId, Loops, NO_LOOP};
 use crate::needs::{Needs, View};
@@ -76,19 +77,15 @@ struct Walk<'f, 'a> {
 impl<'a> Flow<'a> {
     /// Runs the pass. `stores`: classes of stores are asked for, too.
     pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &'a AccessList, stores: bool) -> Flow<'a> {
+        if !accesses.iter().any(|a| a.asks(stores)) || irregular::are_all(input, graph, loops, uses, accesses, stores) {
+            return Flow::new(input, loops, accesses);
+        }
         Flow::solve_with(input, graph, loops, uses, accesses, stores, Needs::find)
     }
 
-    fn solve_with(
-        input: &'a Input<'a>,
-        graph: &Graph,
-        loops: &'a Loops,
-        uses: &[RegUse],
-        accesses: &'a AccessList,
-        stores: bool,
-        needs: fn(&View) -> Needs,
-    ) -> Flow<'a> {
-        let mut flow = Flow {
+    /// No address is known, so that all are Irregular that are not fixed by their form.
+    fn new(input: &'a Input<'a>, loops: &'a Loops, accesses: &'a AccessList) -> Flow<'a> {
+        Flow {
             values: Values::default(),
             frame: Frame::default(),
             addresses: Vec::new(),
@@ -102,10 +99,19 @@ impl<'a> Flow<'a> {
             stores: FastMap::default(),
             loops,
             input,
-        };
-        if !accesses.iter().any(|a| a.asks(stores)) {
-            return flow;
         }
+    }
+
+    fn solve_with(
+        input: &'a Input<'a>,
+        graph: &Graph,
+        loops: &'a Loops,
+        uses: &[RegUse],
+        accesses: &'a AccessList,
+        stores: bool,
+        needs: fn(&View) -> Needs,
+    ) -> Flow<'a> {
+        let mut flow = Flow::new(input, loops, accesses);
         let mut frame = Frame::find(graph, loops, uses, accesses, stores);
         if frame.variables().saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
@@ -723,10 +729,17 @@ mod tests {
             Code { loops: Loops::find(&graph), graph, uses, list }
         }
 
+        fn input() -> Input<'static> {
+            Input { got: vec![0x3004..0x3010], ..Input::default() }
+        }
+
         /// How many instructions are looked at, and the class of each access.
         fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
-            let input = Input { got: vec![0x3004..0x3010], ..Input::default() };
-            let mut flow = Flow::solve_with(&input, &self.graph, &self.loops, &self.uses, &self.list, stores, needs);
+            let input = Code::input();
+            self.classes_of(Flow::solve_with(&input, &self.graph, &self.loops, &self.uses, &self.list, stores, needs), stores)
+        }
+
+        fn classes_of(&self, mut flow: Flow, stores: bool) -> (usize, Vec<Class>) {
             let mut classes = Vec::new();
             for (b, block) in self.graph.blocks.iter().enumerate() {
                 for i in block.insns.start as usize..block.insns.end as usize {
@@ -741,13 +754,17 @@ mod tests {
     #[test]
     fn what_is_not_needed_changes_no_class() {
         let mut draw = Draw(7);
-        let mut seen = [0; 4];
+        let mut seen = [0; 5];
         for _ in 0..6000 {
             let bytes = draw.function();
             let code = Code::of(&bytes);
             for stores in [false, true] {
                 let (_, classes) = code.classes(stores, Needs::find);
                 assert_eq!(classes, code.classes(stores, Needs::all).1, "{bytes:02x?}");
+                let input = Code::input();
+                let flow = Flow::solve(&input, &code.graph, &code.loops, &code.uses, &code.list, stores);
+                seen[4] += usize::from(flow.addresses.is_empty() && code.list.iter().any(|a| a.asks(stores)));
+                assert_eq!(classes, code.classes_of(flow, stores).1, "{bytes:02x?}");
                 for class in classes {
                     seen[usize::from(class.class)] += 1;
                     seen[3] += usize::from(class.stride.is_some());

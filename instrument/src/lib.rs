@@ -36,6 +36,7 @@ pub mod handlers;
 pub mod hash;
 pub mod induction;
 pub mod ir;
+mod irregular;
 pub mod layout;
 pub mod libs;
 pub mod lines;

@@ -110,8 +110,8 @@ impl Needs {
 
     fn number(&mut self) {
         let mut sum = 0;
-        self.first.reserve_exact(self.variables.len() + 1);
-        for b in 0..self.variables.len() {
+        self.first.reserve_exact(self.variables.rows() + 1);
+        for b in 0..self.variables.rows() {
             self.first.push(sum);
             sum += self.variables.count(b);
         }
