@@ -1,6 +1,7 @@
 //! Columns on disk: each field of a table is one array, in a form in which it takes few bytes ([`Form`]), compressed by zstd.
 
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
+use crate::replace::replace;
 use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -590,7 +591,7 @@ pub struct Beside {
 impl Beside {
     /// Gives it its name; a file that has it is replaced.
     pub fn persist(mut self) -> std::io::Result<()> {
-        self.written.iter().try_for_each(|written| std::fs::rename(written, &self.path))?;
+        self.written.iter().try_for_each(|written| replace(written, &self.path))?;
         self.written = None;
         Ok(())
     }

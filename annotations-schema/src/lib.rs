@@ -12,10 +12,12 @@ pub mod abi;
 pub mod addrmap;
 mod columns;
 pub mod expand;
+mod replace;
 pub mod ring;
 pub mod sidecar;
 pub mod spill;
 pub mod trace;
 
 pub use columns::{Beside, Content, Encoded, Parts, Piece, Runs};
+pub use replace::replace;
 pub use sidecar::{Sidecar, SidecarError};

@@ -11,6 +11,7 @@ use crate::report::{self, Report};
 use crate::rewrite::{Rewritten, Settings, rewrite};
 use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_annotations_schema::replace;
 use regex::Regex;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -338,7 +339,7 @@ fn write(target: &Target, data: &Content, image: &Image, annotations: &Annotatio
         return Err(Stop::error(format!("{} was written to while it was read; run the command again", target.input.display())));
     }
     sidecar.persist().map_err(|e| cannot(&target.annotations, &e))?;
-    file.persist(&target.output).map_err(|e| cannot(&target.output, &e.error))?;
+    replace(&file.into_temp_path(), &target.output).map_err(|e| cannot(&target.output, &e))?;
     Ok(())
 }
 

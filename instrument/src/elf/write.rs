@@ -5,7 +5,7 @@ use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use super::{PAGE, Refusal, bytes};
 use object::elf;
 use std::collections::HashMap;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{IoSlice, Seek, SeekFrom, Write};
 
 /// A section of the appended segment, or behind it.
 #[derive(Clone, Debug)]
@@ -74,21 +74,42 @@ pub struct Image<'a> {
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 18;
 
+/// Pieces that are written at a time: what one call takes (`UIO_MAXIOV`).
+const SLICES: usize = 1024;
+
+fn write_slices(file: &mut std::fs::File, mut slices: &mut [IoSlice]) -> std::io::Result<()> {
+    // (Empty ones at the beginning are left out.)
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match file.write_vectored(slices) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(bytes) => IoSlice::advance_slices(&mut slices, bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl Image<'_> {
     /// Writes the file; holes stay holes.
     pub fn write(&self, file: &mut std::fs::File) -> std::io::Result<()> {
         self.changed_input(|bytes| file.write_all(bytes))?;
-        // Most pieces are short.
-        let mut file = BufWriter::with_capacity(CHUNK, file);
         let mut at = self.input.len() as u64;
-        for (offset, bytes) in &self.pieces {
+        let mut rest = &self.pieces[..];
+        while let Some((offset, _)) = rest.first() {
             if *offset != at {
-                file.seek(SeekFrom::Start(*offset))?;
+                at = file.seek(SeekFrom::Start(*offset))?;
             }
-            file.write_all(bytes)?;
-            at = *offset + bytes.len() as u64;
+            // Those that follow each other go together: most are short.
+            let mut slices = Vec::new();
+            while let Some(((_, bytes), behind)) = rest.split_first().filter(|(next, _)| next.0 == at && slices.len() < SLICES) {
+                slices.push(IoSlice::new(bytes));
+                (at, rest) = (at + bytes.len() as u64, behind);
+            }
+            write_slices(file, &mut slices)?;
         }
-        file.flush()
+        Ok(())
     }
 
     /// The file as one string of bytes.
