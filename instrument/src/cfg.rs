@@ -404,7 +404,7 @@ mod tests {
             let chosen = random >> 32 & random >> 16;
             (0..30).filter(|bit| chosen >> bit & 1 == 1).map(|bit| 0xff + bit).collect::<Vec<u64>>()
         };
-        let jumps = |a: &[u64], b: &[u64]| [(0x105, a), (0x115, b)].map(|(ip, targets)| KnownJump { ip, targets: targets.to_vec(), closed: a.len() % 2 == 0 }).to_vec();
+        let jumps = |a: &[u64], b: &[u64]| [(0x105, a), (0x115, b)].map(|(ip, targets)| KnownJump { ip, targets: targets.to_vec(), closed: a.len().is_multiple_of(2) }).to_vec();
         for _ in 0..2000 {
             let (a, b, more) = (targets(), targets(), targets());
             let mut all = [&a[..], &more].concat();

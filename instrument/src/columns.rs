@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn columns_are_the_same_in_any_order_of_groups() {
         const CLONES: u32 = 400;
-        let own = |number: u32| OfClone { function: number + 1, rows: rows(number), align: if number % 5 == 0 { 16 } else { 1 }, len: 2500 };
+        let own = |number: u32| OfClone { function: number + 1, rows: rows(number), align: if number.is_multiple_of(5) { 16 } else { 1 }, len: 2500 };
         let functions = vec![Function { name: NONE, left: NONE, ..Function::default() }; CLONES as usize + 1];
         let read = |keeps: bool, order: &dyn Fn(u32) -> u32| {
             let mut columns = Columns::new(FLAVOUR_PT, keeps);

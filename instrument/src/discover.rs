@@ -749,7 +749,7 @@ fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
                 continue;
             }
             work.extend(direct_target(&insn.inst).and_then(|t| places.get(t)));
-            let goes_on = !ends_flow(&insn.inst) && !(is_call(insn.flow) && referred.contains(&insn.next()));
+            let goes_on = !(ends_flow(&insn.inst) || is_call(insn.flow) && referred.contains(&insn.next()));
             at = if goes_on { places.get(insn.next()) } else { None };
         }
     }

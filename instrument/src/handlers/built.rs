@@ -93,7 +93,7 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
         }
     }
     let of_flags = |&(at, (base, distance)): &(u64, (Register, u64))| {
-        let action = distance.wrapping_sub_signed(FLAGS);
+        let action = distance.wrapping_add_signed(-FLAGS);
         let found = handlers.iter().any(|&(ip, to)| to == (base, action) && ip.abs_diff(at) <= NEAR);
         found.then_some(Built { at, action: (base == Register::RIP).then_some(action) })
     };

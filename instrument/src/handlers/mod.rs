@@ -642,7 +642,7 @@ fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
             continue;
         }
         let whole = at == flags && inst.mnemonic() == Mnemonic::Mov;
-        if !whole || !stored_constant(inst, state, 4).is_some_and(|value| value & SA_SIGINFO == 0) {
+        if !whole || stored_constant(inst, state, 4).is_none_or(|value| value & SA_SIGINFO != 0) {
             return false;
         }
         found = true;
