@@ -1,6 +1,6 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
-use crate::emit::{Emitted, state_key as key};
+use crate::emit::{Emitted, leb128, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
@@ -180,15 +180,11 @@ impl Tokens {
     const ROOM: usize = 8;
 
     fn of(state: u32) -> Tokens {
-        let (mut bytes, mut len) = ([0; Tokens::ROOM], 1);
-        let mut rest = state;
-        while rest >= 0x80 {
-            bytes[len] = rest as u8 | 0x80;
-            rest >>= 7;
-            len += 1;
-        }
-        bytes[len] = rest as u8;
-        Tokens { bytes, len: len + 1 }
+        let mut tokens = vec![0];
+        leb128(&mut tokens, state.into());
+        let mut bytes = [0; Tokens::ROOM];
+        bytes[..tokens.len()].copy_from_slice(&tokens);
+        Tokens { bytes, len: tokens.len() }
     }
 }
 
