@@ -308,7 +308,7 @@ pub struct Input {
     pub path: String,
     /// GNU build id, hex; empty if there is none.
     pub build_id: String,
-    /// Hash of the bytes (FNV-1a 64 and length), hex.
+    /// Hash of the bytes (XXH3, 64 bits), hex.
     pub hash: String,
     /// Size in bytes.
     pub size: u64,

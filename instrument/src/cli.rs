@@ -13,12 +13,14 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::replace;
 use regex::Regex;
+use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use tempfile::NamedTempFile;
 
 /// Exit status: an error.
 const ERROR: u8 = 1;
@@ -303,15 +305,16 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let Rewritten { image, mut annotations, mut report, leftovers } = rewrite(data.bytes(), &session.options, &settings).map_err(|e| refused(&target.input, &e))?;
+    let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| target.write(&image).map(|file| (file, image.changes, image.pieces)));
+    let Rewritten { written, mut annotations, mut report, leftovers } = rewritten.map_err(|e| refused(&target.input, &e))?;
+    let (program, changes, pieces) = written?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
     // The same input and options give the same bytes, so no times in the sidecar.
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
-    write(target, data, &image, &annotations)?;
-    let Image { changes, pieces, .. } = image;
+    target.finish(program, data, &annotations)?;
     let used = (changes, pieces, annotations, leftovers);
     if target.is_last {
         // Giving back so much memory takes a while, and the process ends.
@@ -323,24 +326,30 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
     Ok((report, next_id))
 }
 
-/// Writes both files. The program appears last, so that it never stands there without its sidecar.
-fn write(target: &Target, data: &Content, image: &Image, annotations: &Annotations) -> Result<(), Stop> {
-    let folder = target.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let cannot = |what: &Path, e: &dyn std::fmt::Display| {
-        Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
-    };
-    let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&target.output, &e.kind()))?;
-    let (image, sidecar) = rayon::join(|| image.write(file.as_file_mut()), || annotations.parts().write_beside(&target.annotations));
-    image.map_err(|e| cannot(&target.output, &e))?;
-    let sidecar = sidecar.map_err(|e| cannot(&target.annotations, &e))?;
-    let mode = std::fs::metadata(&target.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(|e| cannot(&target.output, &e))?;
-    if !data.is_unchanged() {
-        return Err(Stop::error(format!("{} was written to while it was read; run the command again", target.input.display())));
+fn cannot(what: &Path, e: &dyn std::fmt::Display) -> Stop {
+    Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
+}
+
+impl Target {
+    /// Writes the program, still under another name.
+    fn write(&self, image: &Image) -> Result<NamedTempFile, Stop> {
+        let folder = self.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&self.output, &e.kind()))?;
+        image.write(file.as_file_mut()).map_err(|e| cannot(&self.output, &e))?;
+        let mode = std::fs::metadata(&self.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
+        file.as_file().set_permissions(Permissions::from_mode(mode)).map_err(|e| cannot(&self.output, &e))?;
+        Ok(file)
     }
-    sidecar.persist().map_err(|e| cannot(&target.annotations, &e))?;
-    replace(&file.into_temp_path(), &target.output).map_err(|e| cannot(&target.output, &e))?;
-    Ok(())
+
+    /// Writes the sidecar, and gives both files their names. The program appears last, so that it never stands there without its sidecar.
+    fn finish(&self, program: NamedTempFile, data: &Content, annotations: &Annotations) -> Result<(), Stop> {
+        let sidecar = annotations.parts().write_beside(&self.annotations).map_err(|e| cannot(&self.annotations, &e))?;
+        if !data.is_unchanged() {
+            return Err(Stop::error(format!("{} was written to while it was read; run the command again", self.input.display())));
+        }
+        sidecar.persist().map_err(|e| cannot(&self.annotations, &e))?;
+        replace(&program.into_temp_path(), &self.output).map_err(|e| cannot(&self.output, &e))
+    }
 }
 
 /// Instruments the chosen libraries and sums up the others.

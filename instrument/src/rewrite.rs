@@ -1,7 +1,7 @@
 //! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
 //!
 //! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
-//! them.
+//! them, the image already while the sidecar is made.
 
 use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
@@ -25,6 +25,7 @@ use rayon::BroadcastContext;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use twox_hash::XxHash3_64;
 
 /// What to do with one file, apart from what analysis is told.
 #[derive(Clone, Debug, Default)]
@@ -45,20 +46,15 @@ pub struct Settings {
 
 /// The result.
 #[derive(Debug)]
-pub struct Rewritten<'a> {
-    /// The new file.
-    pub image: Image<'a>,
+pub struct Rewritten<W> {
+    /// What became of the new file's image.
+    pub written: W,
     /// Its sidecar; the report is still to be put in.
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
     /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
     pub leftovers: Box<dyn Any + Send>,
-}
-
-/// FNV-1a, 64 bits.
-pub fn fnv(data: &[u8], seed: u64) -> u64 {
-    data.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// What analysis sees of a file.
@@ -201,10 +197,9 @@ fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> R
     })
 }
 
-/// Rewrites a file.
-pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Result<Rewritten<'a>, Refusal> {
+/// Rewrites a file. `write` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
+pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settings, write: impl FnOnce(Image<'a>) -> W + Send) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
-    elf.check_instrumentable()?;
     let discovered = || {
         let unwind = Tables::read(&elf)?;
         let mut input = analysis_input(&elf, &unwind);
@@ -213,7 +208,8 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
         Ok::<_, Refusal>((unwind, input, program))
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let (discovered, hash) = rayon::join(discovered, || fnv(elf.data, 0));
+    let (discovered, (checked, hash)) = rayon::join(discovered, || (elf.check_instrumentable(), XxHash3_64::oneshot(elf.data)));
+    checked?;
     let (unwind, mut input, mut program) = discovered?;
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
@@ -280,7 +276,7 @@ pub fn rewrite<'a>(data: &'a [u8], options: &Options, settings: &Settings) -> Re
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
     let gathered = Gathered { entries, clones, codes, pieces, record_counts, columns, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
-    rayon::join(|| finish(&elf, &unwind, options, settings, gathered), || drop((program, input))).0
+    rayon::join(|| finish(&elf, &unwind, options, settings, gathered, write), || drop((program, input))).0
 }
 
 /// All functions' results.
@@ -307,9 +303,16 @@ fn symbol(entry: &Entry) -> String {
     if entry.name.is_empty() { format!("mgz_{:x}", entry.range.start) } else { format!("{}.mgz", entry.name) }
 }
 
-fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Settings, gathered: Gathered) -> Result<Rewritten<'a>, Refusal> {
+fn finish<'a, W: Send>(
+    elf: &Elf<'a>,
+    unwind: &Tables,
+    options: &Options,
+    settings: &Settings,
+    gathered: Gathered,
+    write: impl FnOnce(Image<'a>) -> W + Send,
+) -> Result<Rewritten<W>, Refusal> {
     let Gathered { entries, clones, codes, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
-    let identity = [hash, fnv(settings.options_text.as_bytes(), hash)];
+    let identity = [hash, XxHash3_64::oneshot_with_seed(hash, settings.options_text.as_bytes())];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
@@ -341,7 +344,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].len.into()));
         additions.symbols = entries.iter().filter_map(named).collect();
-        Ok::<_, Refusal>((assemble(elf, additions)?, sizes))
+        Ok::<_, Refusal>((write(assemble(elf, additions)?), sizes))
     };
     let annotate = || {
         let mut strings = Strings::default();
@@ -352,7 +355,7 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
     };
     // Much of either is on one core.
     let (file, (map, columns)) = rayon::join(file, annotate);
-    let (image, sizes) = file?;
+    let (written, sizes) = file?;
     let (columns, counts) = columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
     report.sized(&placed, sizes, counts);
     let mut annotations = Annotations { id, map, columns, ..Annotations::default() };
@@ -371,5 +374,5 @@ fn finish<'a>(elf: &Elf<'a>, unwind: &Tables, options: &Options, settings: &Sett
         base: write::base(elf)?,
         ..Header::default()
     };
-    Ok(Rewritten { image, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
+    Ok(Rewritten { written, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
 }

@@ -39,9 +39,9 @@ fn all() -> &'static [Rewritten] {
             let original = std::fs::read(&path).unwrap();
             for (flavour, naive) in [(FLAVOUR_SOFT, false), (FLAVOUR_SOFT, true), (FLAVOUR_PT, false)] {
                 let options = Options { stores: naive, naive, ..Options::new(flavour) };
-                let done = rewrite(&original, &options, &Settings::default()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+                let done = rewrite(&original, &options, &Settings::default(), |image| image.to_bytes()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                 let name = format!("{} flavour {flavour} naive {naive}", path.display());
-                all.push(Rewritten { name, file: done.image.to_bytes(), sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
+                all.push(Rewritten { name, file: done.written, sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
             }
         }
         all
