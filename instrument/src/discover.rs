@@ -6,7 +6,7 @@ use crate::disasm::{Body, Source, direct_target, ends_flow, is_padding, jump_tar
 use crate::doubt::{self, Used, is_odd};
 use crate::elf::symbols::merge;
 use crate::freestanding;
-use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program};
+use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program, SegmentBytes};
 use crate::ir::{FunctionId, Insn};
 use crate::room::{JUMP, is_call};
 use crate::skim::{Skimmed, WINDOW, What, bare_len, four, skim, window};
@@ -30,7 +30,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     // With room for what calls lead to: moving them all takes longer.
     let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
     scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)));
-    let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).collect();
+    // Nearly all of that is filler.
+    let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).filter(Scan::tells).collect();
     let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
         let more: Vec<Scan> = found.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
@@ -39,20 +40,20 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     }
     for (f, scan) in functions.iter_mut().zip(&mut scans) {
         f.left = f.left.or(scan.left);
-        f.course = scan.course.take();
+        f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
     }
     functions.sort_by_key(|f| f.range.start);
     functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
+    let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.rare().used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
     let starts = Starts::of(functions.iter().map(|f| &f.range));
-    let mut program = Program { functions, starts, uses_gs: scans.iter().filter_map(|s| s.gs).min(), aimed: Vec::new(), data };
+    let mut program = Program { functions, starts, uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(), aimed: Vec::new(), data };
     name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
     }
-    for (s, used) in scans.iter().chain(&stray).flat_map(|s| s.others.iter().map(move |used| (s, used))) {
+    for (s, used) in scans.iter().chain(&stray).flat_map(|s| s.rare().others.iter().map(move |used| (s, used))) {
         // (Where a function ends most addresses are another one's.)
         let at = if program.function_at(used.at).is_some() { used.at } else { used.at.saturating_sub(1) };
         let Some(id) = program.function_at(at) else { continue };
@@ -64,26 +65,27 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         f.computed |= used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
     merge(&mut program.data);
-    for &target in scans.iter().chain(&stray).flat_map(|s| &s.ways) {
+    for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {
             program.functions[id.0 as usize].aimed.push(target);
         }
     }
     // Functions that only calls lead to lie in what else is not understood.
     let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
-    let inner: Vec<u64> = stray.iter().flat_map(|s| &s.inner).filter(across).map(|b| b.1).collect();
+    let inner: Vec<u64> = stray.iter().flat_map(|s| &s.rare().inner).filter(across).map(|b| b.1).collect();
     let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).chain(&inner).map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
         if let Some(id) = inside(&program, target) {
             enter(&mut program, id, target, way);
         }
     }
-    tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.distances.iter().copied()).collect());
+    tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.rare().distances.iter().copied()).collect());
     words(input, &mut program, scans.iter().any(|s| s.halves));
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
-        let all = scan.branches.iter().chain(&scan.calls).chain(&scan.doubtful).chain(&scan.taken).chain(&scan.tabled).chain(&scan.strays);
-        all.copied().filter(in_gap).chain(scan.used.iter().map(|r| r.start)).collect::<Vec<_>>()
+        let rare = scan.rare();
+        let all = scan.branches.iter().chain(&scan.calls).chain(&rare.doubtful).chain(&scan.taken).chain(&rare.tabled).chain(&rare.strays);
+        all.copied().filter(in_gap).chain(rare.used.iter().map(|r| r.start)).collect::<Vec<_>>()
     };
     let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
     aimed.extend(input.symbols.iter().map(|s| s.addr).chain(input.labels.iter().copied()).filter(in_gap));
@@ -223,7 +225,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     starts.retain(|&at| gap_of(at).is_some());
     if !starts.is_empty() {
         // What these refer to may be data behind a call that does not return.
-        let mut refer: HashSet<u64> = scans.iter().flat_map(|s| s.taken.iter().copied().chain(s.used.iter().map(|u| u.start))).collect();
+        let mut refer: HashSet<u64> = scans.iter().flat_map(|s| s.taken.iter().copied().chain(s.rare().used.iter().map(|u| u.start))).collect();
         let (_, seen) = follow_calls(input, &gap_of, &starts, &refer);
         refer.extend(seen);
         starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
@@ -328,10 +330,20 @@ struct Scan {
     left: Option<LeftReason>,
     branches: Vec<u64>,
     calls: Vec<u64>,
+    taken: Vec<u64>,
+    /// It has an indirect jump whose targets are not known…
+    jumps: bool,
+    /// …or one to an address of four bytes in memory.
+    halves: bool,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few pieces of code have.
+#[derive(Default)]
+struct Rare {
     /// Branches and calls by what control is not seen to reach: there may be data.
     doubtful: Vec<u64>,
-    taken: Vec<u64>,
-    /// Those of other functions.
+    /// What is taken of other functions.
     others: Vec<Used>,
     /// Outside of code, what looks like the first of a table of distances into code.
     distances: Vec<u64>,
@@ -339,10 +351,6 @@ struct Scan {
     ways: Vec<u64>,
     /// Of that: branches inside of it, from where and where to.
     inner: Vec<(u64, u64)>,
-    /// It has an indirect jump whose targets are not known…
-    jumps: bool,
-    /// …or one to an address of four bytes in memory.
-    halves: bool,
     /// Outside of the function, in its jump tables.
     tabled: Vec<u64>,
     /// Data in text.
@@ -354,6 +362,31 @@ struct Scan {
 }
 
 impl Scan {
+    fn rare(&self) -> &Rare {
+        static NOTHING: Rare = Rare {
+            doubtful: Vec::new(),
+            others: Vec::new(),
+            distances: Vec::new(),
+            ways: Vec::new(),
+            inner: Vec::new(),
+            tabled: Vec::new(),
+            used: Vec::new(),
+            strays: Vec::new(),
+            gs: None,
+            course: None,
+        };
+        self.rare.as_deref().unwrap_or(&NOTHING)
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Whether it refers to anything.
+    fn tells(&self) -> bool {
+        self.rare.is_some() || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
+    }
+
     /// `reached`: control is seen to come there.
     fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction, reached: bool) {
         if let Some(target) = direct_target(inst) {
@@ -368,9 +401,9 @@ impl Scan {
     /// Notes where a jump, or else a call, leads to.
     fn note_target(&mut self, range: &Range<u64>, target: u64, is_jump: bool, reached: bool) {
         if !is_jump {
-            if reached { &mut self.calls } else { &mut self.doubtful }.push(target);
+            if reached { &mut self.calls } else { &mut self.rare_mut().doubtful }.push(target);
         } else if !range.contains(&target) {
-            if reached { &mut self.branches } else { &mut self.doubtful }.push(target);
+            if reached { &mut self.branches } else { &mut self.rare_mut().doubtful }.push(target);
         }
     }
 
@@ -387,15 +420,15 @@ impl Scan {
         }
         let takes = doubt::taken(inst);
         if let Some((at, _)) = takes.filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
-            self.distances.push(at);
+            self.rare_mut().distances.push(at);
         }
         let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
         let taken = takes.or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
         if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
-            self.others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
+            self.rare_mut().others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
         }
         if uses_gs(inst) {
-            self.gs.get_or_insert(inst.ip());
+            self.rare_mut().gs.get_or_insert(inst.ip());
         }
     }
 
@@ -405,7 +438,7 @@ impl Scan {
         }
         match inst.mnemonic() {
             Mnemonic::Lea => self.taken.push(at),
-            _ => self.used.push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
+            _ => self.rare_mut().used.push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
         }
     }
 
@@ -670,7 +703,10 @@ impl<'a> Scanner<'a> {
             Ok(body) => {
                 let reached = reached(&body, &f.range, &source.entries);
                 body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-                scan.ways = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.2).collect();
+                let ways: Vec<u64> = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.2).collect();
+                if !ways.is_empty() {
+                    scan.rare_mut().ways = ways;
+                }
                 if body.insns.iter().any(is_indirect_jump) {
                     scan.halves = jumps_by_halves(&body.insns);
                     outside_tables(input, f, body, &source, &mut scan);
@@ -680,7 +716,6 @@ impl<'a> Scanner<'a> {
                 let mut stray = self.scan_stray(&f.range);
                 stray.range = f.range.clone();
                 stray.left = scan.left.or(Some(reason));
-                stray.gs = None;
                 return stray;
             }
         }
@@ -711,21 +746,25 @@ impl<'a> Scanner<'a> {
             at += if inst.is_invalid() { 1 } else { inst.len() };
             if !inst.is_invalid() {
                 scan.note(input, range, &inst, true);
-                scan.inner.extend(direct_target(&inst).filter(|t| range.contains(t)).map(|t| (ip, t)));
+                if let Some(target) = direct_target(&inst).filter(|t| range.contains(t)) {
+                    scan.rare_mut().inner.push((ip, target));
+                }
             }
         }
         if range.end - range.start <= MOST_BYTES {
             for (at, len, target) in branches_anywhere(input, range.clone()) {
                 if !range.contains(&target) {
-                    scan.ways.push(target);
+                    scan.rare_mut().ways.push(target);
                 } else if len >= JUMP {
                     // (Short ones are in any data.)
-                    scan.inner.push((at, target));
+                    scan.rare_mut().inner.push((at, target));
                 }
             }
         }
         scan.left = None;
-        scan.gs = None;
+        if let Some(rare) = &mut scan.rare {
+            rare.gs = None;
+        }
         scan
     }
 }
@@ -771,11 +810,12 @@ fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, source: &Source, 
     let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
     let mut factory = InstructionInfoFactory::new();
     let all = recover(input, body, source, &f.range, &entries, &[], &mut factory);
-    scan.course = all.course.map(Box::new);
     scan.jumps = all.graph.insns.iter().enumerate().any(|(n, i)| is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain));
+    let rare = scan.rare_mut();
+    rare.course = all.course.map(Box::new);
     for table in all.found {
-        scan.tabled.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
-        scan.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
+        rare.tabled.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
+        rare.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
     }
 }
 
@@ -853,17 +893,17 @@ type Entered = Vec<(FunctionId, u64, Way)>;
 
 /// What a function's code enters.
 fn entered(program: &Program, scan: &Scan) -> Entered {
-    let certain = scan.left.is_none();
+    let (certain, rare) = (scan.left.is_none(), scan.rare());
     let if_certain = |way| if certain { way } else { Way::Doubted };
     // What lies behind the table of unknown length means something only in a part of the same function.
-    let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !scan.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
-    let near = scan.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
+    let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !rare.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
+    let near = rare.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
     let by_way = [
         (&scan.branches, if_certain(Way::Branch)),
         (&scan.calls, if_certain(Way::Call)),
-        (&scan.doubtful, Way::Doubted),
+        (&rare.doubtful, Way::Doubted),
         (&scan.taken, Way::Doubted),
-        (&scan.tabled, Way::Table),
+        (&rare.tabled, Way::Table),
     ];
     let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Table)));
     all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
@@ -892,18 +932,17 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
 
 /// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, that address, and the
 /// function there. Where a function begins that is left out unless it is data: it tells nothing, and most are such.
-fn written_addresses(input: &Input, program: &Program) -> Vec<(u64, u64, Option<FunctionId>)> {
+fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (u64, u64, Option<FunctionId>)> + use<> {
     const PART: usize = 1 << 16;
     const BLOCK: usize = 64;
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
     let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    let mut all = Vec::new();
-    for segment in &input.segments {
+    let in_segment = |segment: &SegmentBytes| {
         let in_part = |part: usize| {
             let mut found = Vec::new();
             for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
                 let bytes = &segment.bytes[at..];
-                if high <= 1 << 32 && !bytes.first_chunk().is_none_or(has_zeros) {
+                if high <= 1 << 32 && !bytes.first_chunk().is_none_or(|bytes| may_hold(bytes, low as u32, high.wrapping_sub(1) as u32)) {
                     continue;
                 }
                 for (i, word) in bytes[..bytes.len().min(BLOCK + 7)].windows(8).enumerate() {
@@ -918,14 +957,21 @@ fn written_addresses(input: &Input, program: &Program) -> Vec<(u64, u64, Option<
             }
             found
         };
-        all.par_extend((0..segment.bytes.len().div_ceil(PART)).into_par_iter().flat_map_iter(in_part));
-    }
-    all
+        (0..segment.bytes.len().div_ceil(PART)).into_par_iter().map(in_part).collect::<Vec<_>>()
+    };
+    // (One list of all would be a copy of the others.)
+    let all: Vec<Vec<Vec<_>>> = input.segments.iter().map(in_segment).collect();
+    all.into_iter().flatten().flatten()
 }
 
-/// Whether the upper half of some eight bytes, of which the first is among the first 64, is zero.
-fn has_zeros(bytes: &[u8; 71]) -> bool {
-    (0..64).fold(false, |any, i| any | (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0))
+/// Whether some eight bytes, of which the first is among the first 64, may hold a number from `low` to `high`, as far as the highest bytes tell.
+fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> bool {
+    let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
+    let fits = |i: usize| {
+        let (third, last) = (bytes[i + 2], bytes[i + 3]);
+        (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0) & (last <= high_last) & ((last > low_last) | (last == low_last) & (third >= low_third))
+    };
+    (0..64).fold(false, |any, i| any | fits(i))
 }
 
 /// Data words that hold an address inside a function. Besides those, of an executable at a fixed address, there are words where compilers put none: at any byte, in code as
@@ -1044,10 +1090,10 @@ mod tests {
         let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
         let is_skimmed = scanner.skim(bytes, &f.range, pads, skim, &mut Scan::default());
         let (scan, whole) = (scanner.scan(f, skim), scanner.scan_whole(f, bytes, pads));
-        let lists = |s: &Scan| [&s.branches, &s.calls, &s.doubtful, &s.taken, &s.distances, &s.ways, &s.tabled, &s.strays].map(Vec::clone);
+        let lists = |s: &Scan| [&s.branches, &s.calls, &s.rare().doubtful, &s.taken, &s.rare().distances, &s.rare().ways, &s.rare().tabled, &s.rare().strays].map(Vec::clone);
         assert_eq!(lists(&scan), lists(&whole), "{:x?}", f.range);
-        let others = |s: &Scan| s.others.iter().map(|u| (u.at, u.changed, u.read)).collect::<Vec<_>>();
-        let rest = |s: &Scan| (s.left, s.inner.clone(), s.jumps, s.halves, s.used.clone(), s.gs, s.course.is_some());
+        let others = |s: &Scan| s.rare().others.iter().map(|u| (u.at, u.changed, u.read)).collect::<Vec<_>>();
+        let rest = |s: &Scan| (s.left, s.rare().inner.clone(), s.jumps, s.halves, s.rare().used.clone(), s.rare().gs, s.rare().course.is_some());
         assert_eq!((others(&scan), rest(&scan)), (others(&whole), rest(&whole)), "{:x?}", f.range);
         usize::from(is_skimmed)
     }
