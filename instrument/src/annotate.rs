@@ -4,11 +4,11 @@ use crate::emit::{Emitted, leb128, state_key as key};
 use crate::hash::FastMap;
 use crate::layout::Placed;
 use crate::names;
+use indexmap::IndexSet;
 use mgz_annotations_schema::abi::{MapFunction, MapHeader, MapMark, ProbeState};
 use mgz_annotations_schema::sidecar::{Function, Header, NONE};
 use mgz_annotations_schema::{Encoded, Parts, Sidecar, SidecarError};
 use rayon::prelude::*;
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// One function of the input, for the sidecar.
@@ -26,29 +26,21 @@ pub struct Entry {
 
 /// Strings without repetition.
 #[derive(Debug, Default)]
-pub struct Strings {
-    numbers: HashMap<String, u32>,
-    list: Vec<String>,
-}
+pub struct Strings(IndexSet<String>);
 
 impl Strings {
     /// Number of a string; [`NONE`] for the empty one.
-    pub fn add(&mut self, text: &str) -> u32 {
-        if text.is_empty() {
+    pub fn add(&mut self, text: impl Into<String> + AsRef<str>) -> u32 {
+        if text.as_ref().is_empty() {
             return NONE;
         }
-        if let Some(&number) = self.numbers.get(text) {
-            return number;
-        }
-        let number = self.list.len() as u32;
-        self.numbers.insert(text.to_owned(), number);
-        self.list.push(text.to_owned());
-        number
+        let known = self.0.get_index_of(text.as_ref());
+        known.unwrap_or_else(|| self.0.insert_full(text.into()).0) as u32
     }
 
     /// All strings, by number.
     pub fn into_list(self) -> Vec<String> {
-        self.list
+        self.0.into_iter().collect()
     }
 }
 
@@ -234,8 +226,8 @@ pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, st
     let row = |(e, name): (&Entry, String)| {
         let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + u64::from(clones[clone].len)));
         Function {
-            name: strings.add(&name),
-            left: e.left.as_ref().map_or(NONE, |why| strings.add(why)),
+            name: strings.add(name),
+            left: e.left.as_ref().map_or(NONE, |why| strings.add(&**why)),
             start: e.range.start,
             end: e.range.end,
             clone_start,

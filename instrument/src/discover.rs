@@ -1034,7 +1034,7 @@ fn half_words(input: &Input, program: &mut Program) {
 }
 
 fn name(input: &Input, program: &mut Program) {
-    let mut names: Vec<(u64, &str)> = input.symbols.iter().map(|s| (s.addr, s.name.as_str())).collect();
+    let mut names: Vec<(u64, &str)> = input.symbols.iter().map(|s| (s.addr, &*s.name)).collect();
     names.sort_by_key(|n| n.0);
     for f in &mut program.functions {
         let i = names.partition_point(|n| n.0 < f.range.start);

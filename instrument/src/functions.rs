@@ -12,6 +12,7 @@ use crate::risk::Own;
 use crate::ir::{FunctionId, UnwindRange};
 use crate::starts::Starts;
 use std::fmt;
+use std::borrow::Cow;
 use std::ops::Range;
 
 pub use crate::analyze::analyze;
@@ -32,9 +33,9 @@ pub struct SegmentBytes<'a> {
 
 /// A function symbol.
 #[derive(Clone, Debug)]
-pub struct FuncSymbol {
+pub struct FuncSymbol<'a> {
     /// As in the symbol table (mangled).
-    pub name: String,
+    pub name: Cow<'a, str>,
     /// Link-time address.
     pub addr: u64,
     /// Size in bytes, 0 if unknown.
@@ -51,7 +52,7 @@ pub struct Input<'a> {
     /// Unwind entries, sorted by start.
     pub unwind: Vec<UnwindRange>,
     /// Function symbols of both symbol tables.
-    pub symbols: Vec<FuncSymbol>,
+    pub symbols: Vec<FuncSymbol<'a>>,
     /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
     /// Symbols of data in code, sorted; overlapping ones are one.

@@ -396,8 +396,8 @@ impl<'a> Elf<'a> {
             return Err(Refusal::declined("already instrumented; instrument the original file"));
         }
         let go = |s: &Section| s.name == ".gopclntab" || s.name == ".go.buildinfo" || s.name == ".note.go.buildid";
-        let ocaml = |name: &str| name == "caml_frametable" || name == "caml_system__frametable" || name == "caml_system__code_begin";
-        let v8 = |name: &str| name.starts_with("v8_Default_embedded_blob_") || name == "_ZNK2v88internal7Isolate18embedded_blob_codeEv";
+        let ocaml = |name: &[u8]| name == b"caml_frametable" || name == b"caml_system__frametable" || name == b"caml_system__code_begin";
+        let v8 = |name: &[u8]| name.starts_with(b"v8_Default_embedded_blob_") || name == b"_ZNK2v88internal7Isolate18embedded_blob_codeEv";
         // Each goes through the file, at a time when there is nothing else to do for other cores.
         let (is_go, (is_ocaml, has_v8)) = rayon::join(
             || self.sections.iter().any(go) || self.notes().iter().any(|n| n.0.starts_with(b"Go\0")) || self.has(MARK_GO),

@@ -24,7 +24,12 @@ pub struct Symbol<'a> {
 impl<'a> Symbol<'a> {
     /// Name; lossy if it is not UTF-8.
     pub fn name(&self) -> Cow<'a, str> {
-        String::from_utf8_lossy(bytes::text(self.text, 0).unwrap_or(&[]))
+        String::from_utf8_lossy(self.bytes())
+    }
+
+    /// The name's bytes.
+    fn bytes(&self) -> &'a [u8] {
+        bytes::text(self.text, 0).unwrap_or(&[])
     }
 
     /// Whether it has none.
@@ -103,13 +108,13 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
 }
 
 /// Defined function symbols of both tables, as `(name, address, size)`, by address and name.
-pub fn functions(elf: &Elf) -> Vec<(String, u64, u64)> {
+pub fn functions<'a>(elf: &Elf<'a>) -> Vec<(Cow<'a, str>, u64, u64)> {
     let is_function = |s: &Symbol| s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
     let defined = all(elf).into_iter().filter(|s| is_function(s) && s.section != 0 && s.value != 0 && !s.is_nameless());
     let mut found: Vec<(u64, Cow<str>, u64)> = defined.map(|s| (s.value, s.name(), s.size)).collect();
     found.sort_unstable();
     found.dedup();
-    found.into_iter().map(|(addr, name, size)| (name.into_owned(), addr, size)).collect()
+    found.into_iter().map(|(addr, name, size)| (name, addr, size)).collect()
 }
 
 /// What other symbols say of code: addresses without a type that other files may refer to (what this file does with a label of its own is seen in the code and
@@ -138,8 +143,8 @@ pub fn merge(ranges: &mut Vec<Range<u64>>) {
 }
 
 /// Whether any symbol's name fits.
-pub fn any(elf: &Elf, fits: impl Fn(&str) -> bool) -> bool {
-    all(elf).into_iter().any(|s| fits(&s.name()))
+pub fn any(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
+    all(elf).into_iter().any(|s| fits(s.bytes()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use super::{PAGE, Refusal, bytes};
 use object::elf;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{IoSlice, Seek, SeekFrom, Write};
 
 /// A section of the appended segment, or behind it.
@@ -252,7 +252,7 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
 
 /// String tables that are copied and grow, by section index.
 #[derive(Default)]
-struct Strings(HashMap<u32, Vec<u8>>);
+struct Strings(BTreeMap<u32, Vec<u8>>);
 
 impl Strings {
     fn add(&mut self, elf: &Elf, table: u32, text: &str) -> u32 {
@@ -261,7 +261,7 @@ impl Strings {
             if old.is_empty() { vec![0] } else { old.to_vec() }
         });
         let at = bytes.len() as u32;
-        bytes.extend(text.bytes().filter(|&b| b != 0));
+        text.split('\0').for_each(|part| bytes.extend_from_slice(part.as_bytes()));
         bytes.push(0);
         at
     }
@@ -316,9 +316,7 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
         }
     }
     symbols(elf, new, text_index, &mut tail, &mut strings);
-    let mut tables: Vec<_> = strings.0.into_iter().collect();
-    tables.sort();
-    for (index, bytes) in tables {
+    for (index, bytes) in strings.0 {
         let at = tail.append(&bytes);
         let section = &mut tail.sections[index as usize];
         (section.offset, section.size) = (at, bytes.len() as u64);
@@ -451,7 +449,7 @@ mod tests {
         let new = Additions { vaddr, segment: vec![0; 0x1000], note: (vaddr + 0x400, 64), sections: vec![text], symbols, ..Additions::default() };
         let image = assemble(&parsed, new).unwrap().to_bytes();
         let again = Elf::parse(&image).unwrap();
-        super::super::symbols::functions(&again).into_iter().map(|(name, ..)| name).collect()
+        super::super::symbols::functions(&again).into_iter().map(|(name, ..)| name.into_owned()).collect()
     }
 
     #[test]
