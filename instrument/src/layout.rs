@@ -594,7 +594,14 @@ pub struct Piece {
     instructions: Option<(Vec<u8>, cfi::Effect)>,
 }
 
-/// The parts of a clone that unwind entries describe. Best asked for while it is at hand.
+impl Piece {
+    /// Whether it has an exception table.
+    pub fn has_lsda(&self, unwind: &Tables) -> bool {
+        unwind.fdes[self.fde as usize].lsda.is_some()
+    }
+}
+
+/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at hand.
 pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());

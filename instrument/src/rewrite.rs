@@ -177,6 +177,10 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, options.translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
+                // Control enters blocks. Where else something is in the clone only exception tables ask.
+                if !pieces.iter().any(|p| p.has_lsda(unwind)) {
+                    clone.marks.keep(function.blocks.iter().map(|b| b.insns.start as usize));
+                }
                 let records = own.records.len() as u32;
                 rows.push(OfClone { function: id.0, rows: own, align: clone.align, len: clone.len.into() });
                 let code = std::mem::take(&mut clone.code);

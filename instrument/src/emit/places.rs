@@ -33,6 +33,15 @@ impl Marks {
         Marks { offsets, begins }
     }
 
+    /// Forgets all instructions but those with these numbers, which ascend: what is left is where control [`enters`](Marks::entry) them.
+    pub fn keep(&mut self, insns: impl Iterator<Item = usize>) {
+        self.begins = Vec::new();
+        self.offsets = match &self.offsets {
+            Offsets::Short(marks) => Offsets::Short(insns.map(|n| marks[n]).collect()),
+            Offsets::Long(marks) => Offsets::Long(insns.map(|n| marks[n]).collect()),
+        };
+    }
+
     /// Offset in the clone at which control enters the instruction with this number.
     pub fn of(&self, insn: usize) -> u32 {
         match &self.offsets {
@@ -172,6 +181,9 @@ mod tests {
             assert_eq!([from(0), from(1), from(3), from(4), from(6)], [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]);
             assert_eq!(from(u64::from(0x201 + far)), None);
             assert_eq!(from(u64::MAX), None);
+            let mut few = marks.clone();
+            few.keep([0, 3].into_iter());
+            assert_eq!(all.map(|m| few.entry(m.0)), [Some(0), None, None, marks.entry(0x200 + far)]);
         }
     }
 
