@@ -3,13 +3,12 @@
 //! None of them writes flags. Registers are hardware numbers ([`Gpr`]); cursor arithmetic is 32 bits wide
 //! because rings lie below 4 GiB (see `mgz_annotations_schema::abi`).
 
+use super::bytes::Bytes;
 use crate::ir::Gpr;
 
 /// A memory operand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mem {
-    /// `gs:` prefix.
-    pub gs: bool,
     /// `fs:` prefix.
     pub fs: bool,
     /// Address-size prefix: the sum is truncated to 32 bits.
@@ -28,114 +27,121 @@ impl Mem {
         Mem { base: Some(base), disp, ..Mem::default() }
     }
 
-    /// `gs:[disp]`.
-    pub fn gs(disp: u32) -> Mem {
-        Mem { gs: true, disp: disp as i32, ..Mem::default() }
-    }
-
     /// Whether the operand reads `r`.
     pub fn uses(&self, r: Gpr) -> bool {
         self.base == Some(r) || self.index.is_some_and(|(i, _)| i == r)
     }
 }
 
-/// The first bytes of an instruction, eight at most, which are appended at once.
-#[derive(Default)]
-struct Head {
-    /// The first is the lowest.
-    bytes: u64,
-    len: usize,
-}
+/// An instruction, or a part of one: its bytes, the first lowest, zeros behind them, and their number in the highest byte. Two registers hold that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encoded(u128);
 
-impl Head {
+impl Encoded {
+    const LEN: u32 = 120;
+
+    /// The first `len` bytes; those behind them are zero.
     #[inline]
-    fn push(&mut self, byte: u8) {
-        self.bytes |= u64::from(byte) << (8 * self.len);
-        self.len += 1;
+    fn new(bytes: u128, len: u8) -> Encoded {
+        Encoded(bytes | u128::from(len) << Encoded::LEN)
     }
 
-    fn append(&self, out: &mut Vec<u8>) {
-        append(out, self.bytes.to_le_bytes(), self.len);
+    /// These bytes, fifteen at most.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Encoded {
+        bytes.iter().fold(Encoded::default(), |code, &byte| code.with(byte))
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub fn len(self) -> u8 {
+        (self.0 >> Encoded::LEN) as u8
+    }
+
+    /// With more bytes behind the others.
+    #[must_use]
+    pub fn with_all(self, bytes: &[u8]) -> Encoded {
+        bytes.iter().fold(self, |code, &byte| code.with(byte))
+    }
+
+    /// With another byte behind the others.
+    #[inline]
+    #[must_use]
+    pub fn with(self, byte: u8) -> Encoded {
+        Encoded(self.0 + (u128::from(byte) << (8 * self.len())) + (1 << Encoded::LEN))
+    }
+
+    /// With four bytes behind the others.
+    #[inline]
+    #[must_use]
+    pub fn with32(self, value: u32) -> Encoded {
+        Encoded(self.0 + (u128::from(value) << (8 * self.len())) + (4 << Encoded::LEN))
+    }
+
+    /// Appends the bytes to code.
+    #[inline]
+    pub fn append(self, out: &mut Bytes) {
+        out.put(self.0, self.len());
     }
 }
 
-/// Appends the first `len` of these bytes.
-fn append<const N: usize>(out: &mut Vec<u8>, bytes: [u8; N], len: usize) {
-    let end = out.len() + len;
-    out.extend_from_slice(&bytes);
-    out.truncate(end);
-}
-
-/// `[prefixes] REX opcode modrm…`. `reg` is the register field (or opcode extension).
+/// The REX prefix without what a memory operand adds to it. 0x40 says nothing.
 #[inline]
-fn encode(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: u8, mem: &Mem) {
-    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2;
-    match *mem {
-        // Nearly all are one of these two.
-        Mem { gs: false, fs: false, addr32: false, base: Some(base), index: None, disp: disp @ -128..=127 } if base.0 & 7 != 4 => {
-            encode_near(out, rex, opcode, reg, base, disp as u8);
-        }
-        Mem { gs: true, fs: false, addr32: false, base: None, index: None, disp } => encode_gs(out, rex, opcode, reg, disp),
-        _ => encode_any(out, rex, opcode, reg, mem),
-    }
+fn rex(wide: bool, reg: u8) -> u8 {
+    0x40 | u8::from(wide) << 3 | reg >> 3 << 2
 }
 
-/// The same for a base register that needs no SIB and a displacement of one byte at most.
-#[inline(never)]
-fn encode_near(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, base: Gpr, disp: u8) {
-    let rex = rex | base.0 >> 3;
+/// `REX opcode modrm…` for `[base + disp]`. `reg` is the register field (or opcode extension).
+#[inline]
+fn encode_base(wide: bool, opcode: u8, reg: u8, base: Gpr, disp: i32) -> Encoded {
     let low = base.0 & 7;
+    // Nearly all need no SIB, and a displacement of one byte at most.
+    if low == 4 || i8::try_from(disp).is_err() {
+        return encode(wide, opcode, reg, &Mem::base(base, disp));
+    }
+    let rex = rex(wide, reg) | base.0 >> 3;
     // (A base without displacement has the encoding of another operand if it is rbp or r13.)
     let has_disp = disp != 0 || low == 5;
     let modrm = u8::from(has_disp) << 6 | (reg & 7) << 3 | low;
-    let bytes = u32::from_le_bytes([rex, opcode, modrm, disp]);
-    // Without the first if it says nothing.
+    let bytes = u32::from_le_bytes([rex, opcode, modrm, disp as u8]);
     let has_rex = rex != 0x40;
-    append(out, if has_rex { bytes } else { bytes >> 8 }.to_le_bytes(), 2 + usize::from(has_rex) + usize::from(has_disp));
+    Encoded::new((if has_rex { bytes } else { bytes >> 8 }).into(), 2 + u8::from(has_rex) + u8::from(has_disp))
 }
 
 /// The same for `gs:[disp]`.
-#[inline(never)]
-fn encode_gs(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, disp: i32) {
-    let modrm = (reg & 7) << 3 | 4;
-    let [a, b, c, d] = disp.to_le_bytes();
+#[inline]
+fn encode_gs(wide: bool, opcode: u8, reg: u8, disp: u32) -> Encoded {
+    const GS: u8 = 0x65;
+    let rex = rex(wide, reg);
+    let rest = u64::from(opcode) | u64::from((reg & 7) << 3 | 4) << 8 | 0x25 << 16 | u64::from(disp) << 24;
     if rex == 0x40 {
-        out.extend_from_slice(&[0x65, opcode, modrm, 0x25, a, b, c, d]);
+        Encoded::new((u64::from(GS) | rest << 8).into(), 8)
     } else {
-        out.extend_from_slice(&[0x65, rex, opcode, modrm, 0x25, a, b, c, d]);
+        Encoded::new(u128::from(GS) | u128::from(rex) << 8 | u128::from(rest) << 16, 9)
     }
 }
 
-/// The same for all operands. `rex` is without what they add to it.
+/// The same for all other operands.
 #[inline(never)]
-fn encode_any(out: &mut Vec<u8>, rex: u8, opcode: u8, reg: u8, mem: &Mem) {
-    let mut head = Head::default();
-    if mem.gs {
-        head.push(0x65);
-    }
+fn encode(wide: bool, opcode: u8, reg: u8, mem: &Mem) -> Encoded {
+    let mut head = Encoded::default();
     if mem.fs {
-        head.push(0x64);
+        head = head.with(0x64);
     }
     if mem.addr32 {
-        head.push(0x67);
+        head = head.with(0x67);
     }
     let high = |r: Option<Gpr>| r.is_some_and(|r| r.0 >= 8);
     let index = mem.index.map(|(r, _)| r);
-    let rex = rex | u8::from(high(index)) << 1 | u8::from(high(mem.base));
+    let rex = rex(wide, reg) | u8::from(high(index)) << 1 | u8::from(high(mem.base));
     if rex != 0x40 {
-        head.push(rex);
+        head = head.with(rex);
     }
-    head.push(opcode);
-    operand(out, head, reg, mem);
+    modrm(head.with(opcode), reg, mem)
 }
 
-/// ModRM, SIB and displacement for `mem`. Prefixes are the caller's.
-pub fn modrm(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
-    operand(out, Head::default(), reg, mem);
-}
-
-/// The same behind `head`.
-fn operand(out: &mut Vec<u8>, mut head: Head, reg: u8, mem: &Mem) {
+/// ModRM, SIB and displacement for `mem` behind `head`, which has the prefixes and the opcode.
+pub fn modrm(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     let field = (reg & 7) << 3;
     let scale = match mem.index {
         Some((_, 8)) => 3,
@@ -144,107 +150,97 @@ fn operand(out: &mut Vec<u8>, mut head: Head, reg: u8, mem: &Mem) {
         _ => 0u8,
     } << 6;
     let index = mem.index.map_or(4, |(r, _)| r.0 & 7) << 3;
-    let disp = mem.disp.to_le_bytes();
     let Some(base) = mem.base else {
-        head.push(field | 4);
-        head.push(scale | index | 5);
-        head.append(out);
-        out.extend_from_slice(&disp);
-        return;
+        return head.with(field | 4).with(scale | index | 5).with32(mem.disp as u32);
     };
     let low = base.0 & 7;
-    let (mode, len) = match mem.disp {
-        0 if low != 5 => (0x00, 0),
-        -128..=127 => (0x40, 1),
-        _ => (0x80, 4),
+    let mode = match mem.disp {
+        0 if low != 5 => 0x00,
+        -128..=127 => 0x40,
+        _ => 0x80,
     };
-    if mem.index.is_some() || low == 4 {
-        head.push(mode | field | 4);
-        head.push(scale | index | low);
+    let head = if mem.index.is_some() || low == 4 {
+        head.with(mode | field | 4).with(scale | index | low)
     } else {
-        head.push(mode | field | low);
+        head.with(mode | field | low)
+    };
+    match mode {
+        0x00 => head,
+        0x40 => head.with(mem.disp as u8),
+        _ => head.with32(mem.disp as u32),
     }
-    head.append(out);
-    append(out, disp, len);
 }
 
 /// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute form, for code
-/// whose address is fixed. Returns the offset of the displacement in `out`.
-pub fn gs_rip(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr) -> usize {
-    out.push(0x65);
-    let rex = 0x40 | u8::from(wide) << 3 | u8::from(reg.0 >= 8) << 2;
-    if rex != 0x40 {
-        out.push(rex);
-    }
-    out.extend_from_slice(&[opcode, (reg.0 & 7) << 3 | 5, 0, 0, 0, 0]);
-    out.len() - 4
+/// whose address is fixed. The displacement is at the end.
+pub fn gs_rip(wide: bool, opcode: u8, reg: Gpr) -> Encoded {
+    let head = Encoded::default().with(0x65);
+    let rex = rex(wide, reg.0);
+    let head = if rex == 0x40 { head } else { head.with(rex) };
+    head.with(opcode).with((reg.0 & 7) << 3 | 5).with32(0)
 }
 
-/// `mov reg, [mem]` (opcode `8b`) or `mov [mem], reg` (`89`) of 4 or 8 bytes.
+/// `mov reg, gs:[offset]` (opcode `8b`) or `mov gs:[offset], reg` (`89`) of 4 or 8 bytes.
 #[inline]
-pub fn mov(out: &mut Vec<u8>, wide: bool, opcode: u8, reg: Gpr, mem: &Mem) {
-    encode(out, wide, opcode, reg.0, mem);
+pub fn mov_gs(wide: bool, opcode: u8, reg: Gpr, offset: u32) -> Encoded {
+    encode_gs(wide, opcode, reg.0, offset)
 }
 
 /// `mov reg64, [mem]`
-#[inline]
-pub fn load64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, true, 0x8b, reg.0, mem);
+pub fn load64(reg: Gpr, mem: &Mem) -> Encoded {
+    encode(true, 0x8b, reg.0, mem)
 }
 
-/// `mov [mem], reg64`
+/// `mov [base + disp], reg64`
 #[inline]
-pub fn store64(out: &mut Vec<u8>, mem: &Mem, reg: Gpr) {
-    encode(out, true, 0x89, reg.0, mem);
+pub fn store64(base: Gpr, disp: i32, reg: Gpr) -> Encoded {
+    encode_base(true, 0x89, reg.0, base, disp)
 }
 
-/// `mov dword [mem], value`; returns the offset of the immediate in `out`.
+/// `mov dword [base + disp], value`; the immediate is at the end.
 #[inline]
-pub fn store_imm32(out: &mut Vec<u8>, mem: &Mem, value: u32) -> usize {
-    encode(out, false, 0xc7, 0, mem);
-    out.extend_from_slice(&value.to_le_bytes());
-    out.len() - 4
+pub fn store_imm32(base: Gpr, disp: i32, value: u32) -> Encoded {
+    encode_base(false, 0xc7, 0, base, disp).with32(value)
 }
 
-/// `lea reg32, [mem]`
+/// `lea reg32, [base + disp]`
 #[inline]
-pub fn lea32(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, false, 0x8d, reg.0, mem);
+pub fn lea32(reg: Gpr, base: Gpr, disp: i32) -> Encoded {
+    encode_base(false, 0x8d, reg.0, base, disp)
 }
 
 /// `mov to, from` of 32 bits.
-pub fn move32(out: &mut Vec<u8>, to: Gpr, from: Gpr) {
+pub fn move32(to: Gpr, from: Gpr) -> Encoded {
     let rex = (to.0 >> 3) << 2 | from.0 >> 3;
-    if rex != 0 {
-        out.push(0x40 | rex);
-    }
-    out.extend_from_slice(&[0x8b, 0xc0 | (to.0 & 7) << 3 | from.0 & 7]);
+    let head = if rex == 0 { Encoded::default() } else { Encoded::default().with(0x40 | rex) };
+    head.with(0x8b).with(0xc0 | (to.0 & 7) << 3 | from.0 & 7)
 }
 
 /// `lea reg64, [mem]`; with `addr32` the upper half becomes zero.
-pub fn lea64(out: &mut Vec<u8>, reg: Gpr, mem: &Mem) {
-    encode(out, true, 0x8d, reg.0, mem);
+pub fn lea64(reg: Gpr, mem: &Mem) -> Encoded {
+    encode(true, 0x8d, reg.0, mem)
 }
 
-/// `lea reg64, [rip + 0]`; returns the offset of the displacement in `out`.
-pub fn lea_rip(out: &mut Vec<u8>, reg: Gpr) -> usize {
-    out.extend_from_slice(&[0x48 | u8::from(reg.0 >= 8) << 2, 0x8d, (reg.0 & 7) << 3 | 5, 0, 0, 0, 0]);
-    out.len() - 4
+/// `lea reg64, [rip + 0]`; the displacement is at the end.
+pub fn lea_rip(reg: Gpr) -> Encoded {
+    Encoded::of(&[rex(true, reg.0), 0x8d, (reg.0 & 7) << 3 | 5, 0, 0, 0, 0])
 }
 
 /// `ptwrite reg64`
-pub fn ptwrite(out: &mut Vec<u8>, reg: Gpr) {
-    out.extend_from_slice(&[0xf3, 0x48 | u8::from(reg.0 >= 8), 0x0f, 0xae, 0xe0 | reg.0 & 7]);
+#[inline]
+pub fn ptwrite(reg: Gpr) -> Encoded {
+    Encoded::of(&[0xf3, 0x48 | u8::from(reg.0 >= 8), 0x0f, 0xae, 0xe0 | reg.0 & 7])
 }
 
 /// `ptwrite eax`: the shortest one, for records whose payload says nothing.
-pub fn ptwrite_any(out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0xf3, 0x0f, 0xae, 0xe0]);
+#[inline]
+pub fn ptwrite_any() -> Encoded {
+    Encoded::of(&[0xf3, 0x0f, 0xae, 0xe0])
 }
 
 /// `vmovdqu [mem], v` of 16, 32 or 64 bytes; EVEX where the register or width needs it. `mem` is a base
 /// register and a displacement.
-pub fn store_vector(out: &mut Vec<u8>, mem: &Mem, vector: u8, bytes: u16) {
+pub fn store_vector(mem: &Mem, vector: u8, bytes: u16) -> Encoded {
     let b = u8::from(mem.base.is_some_and(|b| b.0 >= 8));
     if bytes == 64 || vector >= 16 {
         // EVEX.F3.0F.W1 7F: vmovdqu64. A disp8 would be scaled by the vector length: use disp32.
@@ -254,71 +250,68 @@ pub fn store_vector(out: &mut Vec<u8>, mem: &Mem, vector: u8, bytes: u16) {
             _ => 0u8,
         };
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | (!(vector >> 4) & 1) << 4 | 1;
-        out.extend_from_slice(&[0x62, p0, 0xfe, length << 5 | 0x08, 0x7f]);
-        far(out, vector & 7, mem);
+        far(Encoded::of(&[0x62, p0, 0xfe, length << 5 | 0x08, 0x7f]), vector & 7, mem)
     } else {
         // VEX.F3.0F 7F, three-byte form: vmovdqu.
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 1;
-        out.extend_from_slice(&[0xc4, p0, 0x78 | u8::from(bytes == 32) << 2 | 2, 0x7f]);
-        modrm(out, vector & 7, mem);
+        modrm(Encoded::of(&[0xc4, p0, 0x78 | u8::from(bytes == 32) << 2 | 2, 0x7f]), vector & 7, mem)
     }
 }
 
 /// Stores the sixteen bytes of a vector register of 32 or 64 bytes that have this number (`vextracti128`, `vextracti32x4`).
-pub fn store_part(out: &mut Vec<u8>, mem: &Mem, vector: u8, bytes: u8, part: u8) {
+pub fn store_part(mem: &Mem, vector: u8, bytes: u8, part: u8) -> Encoded {
     let b = u8::from(mem.base.is_some_and(|b| b.0 >= 8));
     let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 3;
-    if bytes == 64 || vector >= 16 {
+    let head = if bytes == 64 || vector >= 16 {
         // EVEX.66.0F3A.W0 39.
         let length = if bytes == 64 { 2 } else { 1u8 };
-        out.extend_from_slice(&[0x62, p0 | (!(vector >> 4) & 1) << 4, 0x7d, length << 5 | 0x08, 0x39]);
+        Encoded::of(&[0x62, p0 | (!(vector >> 4) & 1) << 4, 0x7d, length << 5 | 0x08, 0x39])
     } else {
         // VEX.256.66.0F3A.W0 39.
-        out.extend_from_slice(&[0xc4, p0, 0x7d, 0x39]);
-    }
-    far(out, vector & 7, mem);
-    out.push(part);
+        Encoded::of(&[0xc4, p0, 0x7d, 0x39])
+    };
+    far(head, vector & 7, mem).with(part)
 }
 
 /// ModRM and SIB of `[base + disp32]`: a displacement of one byte would be scaled in some encodings.
-fn far(out: &mut Vec<u8>, reg: u8, mem: &Mem) {
+fn far(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     let low = mem.base.map_or(5, |r| r.0 & 7);
-    out.push(0x80 | (reg & 7) << 3 | low);
-    if low == 4 {
-        out.push(0x24);
-    }
-    out.extend_from_slice(&mem.disp.to_le_bytes());
+    let head = head.with(0x80 | (reg & 7) << 3 | low);
+    let head = if low == 4 { head.with(0x24) } else { head };
+    head.with32(mem.disp as u32)
 }
 
 /// `kmovw reg32, mask`
-pub fn kmovw(out: &mut Vec<u8>, reg: Gpr, mask: u8) {
+pub fn kmovw(reg: Gpr, mask: u8) -> Encoded {
     let field = (reg.0 & 7) << 3;
-    out.extend_from_slice(&[0xc5, if reg.0 >= 8 { 0x78 } else { 0xf8 }, 0x93, 0xc0 | field | mask & 7]);
+    Encoded::of(&[0xc5, if reg.0 >= 8 { 0x78 } else { 0xf8 }, 0x93, 0xc0 | field | mask & 7])
 }
 
-/// Jump to be resolved later: `jmp rel32`; returns the offset of the displacement in `out`.
-pub fn jmp32(out: &mut Vec<u8>) -> usize {
-    out.extend_from_slice(&[0xe9, 0, 0, 0, 0]);
-    out.len() - 4
+/// `jmp rel32` to be resolved later; the displacement is at the end.
+#[inline]
+pub fn jmp32() -> Encoded {
+    Encoded::of(&[0xe9, 0, 0, 0, 0])
 }
 
 /// `push reg64`
-pub fn push(out: &mut Vec<u8>, reg: Gpr) {
-    if reg.0 >= 8 {
-        out.push(0x41);
-    }
-    out.push(0x50 | reg.0 & 7);
+pub fn push(reg: Gpr) -> Encoded {
+    let head = if reg.0 >= 8 { Encoded::default().with(0x41) } else { Encoded::default() };
+    head.with(0x50 | reg.0 & 7)
 }
 
-/// `jmp [gs:offset]`; returns 0.
-pub fn jump_gs(out: &mut Vec<u8>, offset: u32) -> usize {
-    encode(out, false, 0xff, 4, &Mem::gs(offset));
-    0
+/// `push imm32`
+pub fn push_imm32(value: i32) -> Encoded {
+    Encoded::default().with(0x68).with32(value as u32)
+}
+
+/// `jmp [gs:offset]`
+pub fn jump_gs(offset: u32) -> Encoded {
+    encode_gs(false, 0xff, 4, offset)
 }
 
 /// `call [gs:offset]`
-pub fn call_gs(out: &mut Vec<u8>, offset: u32) {
-    encode(out, false, 0xff, 2, &Mem::gs(offset));
+pub fn call_gs(offset: u32) -> Encoded {
+    encode_gs(false, 0xff, 2, offset)
 }
 
 /// A multi-byte no-operation of 1 to 9 bytes.
@@ -399,10 +392,10 @@ mod tests {
         out.join("; ")
     }
 
-    fn asm(f: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut out = Vec::new();
-        f(&mut out);
-        text(&out)
+    fn asm(code: &[Encoded]) -> String {
+        let mut out = Bytes::default();
+        code.iter().for_each(|c| c.append(&mut out));
+        text(out.as_slice())
     }
 
     const NAMES: [&str; 16] =
@@ -414,14 +407,14 @@ mod tests {
             for index in (0..16u8).filter(|&i| i != 4) {
                 for (disp, shown) in [(0, ""), (16, "0x10"), (-128, "-0x80"), (0x12345, "0x12345")] {
                     let mem = Mem { base: Some(Gpr(base)), index: Some((Gpr(index), 4)), disp, ..Mem::default() };
-                    let got = asm(|o| lea64(o, Gpr(15 - base), &mem));
+                    let got = asm(&[lea64(Gpr(15 - base), &mem)]);
                     let name = |r: u8| NAMES[r as usize];
                     assert_eq!(got, format!("lea {shown}(%{},%{},4),%{}", name(base), name(index), name(15 - base)));
                 }
             }
-            let got = asm(|o| store64(o, &Mem::base(Gpr(base), 0), Gpr(3)));
+            let got = asm(&[store64(Gpr(base), 0, Gpr(3))]);
             assert_eq!(got, format!("mov %rbx,(%{})", NAMES[base as usize]));
-            let got = asm(|o| ptwrite(o, Gpr(base)));
+            let got = asm(&[ptwrite(Gpr(base))]);
             assert_eq!(got, format!("ptwrite %{}", NAMES[base as usize]));
         }
     }
@@ -430,12 +423,8 @@ mod tests {
     fn frequent_operands_are_encoded_as_all_others() {
         for reg in 0..16u8 {
             for wide in [false, true] {
-                let bases = (0..16u8).flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| Mem::base(Gpr(base), disp)));
-                for mem in bases.chain([Mem::gs(0), Mem::gs(0x48)]) {
-                    let (mut fast, mut any) = (Vec::new(), Vec::new());
-                    encode(&mut fast, wide, 0x89, reg, &mem);
-                    encode_any(&mut any, 0x40 | u8::from(wide) << 3 | u8::from(reg >= 8) << 2, 0x89, reg, &mem);
-                    assert_eq!(fast, any, "{mem:?}");
+                for (base, disp) in (0..16u8).flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| (Gpr(base), disp))) {
+                    assert_eq!(encode_base(wide, 0x89, reg, base, disp), encode(wide, 0x89, reg, &Mem::base(base, disp)), "{base:?} {disp}");
                 }
             }
         }
@@ -443,34 +432,34 @@ mod tests {
 
     #[test]
     fn probe_instructions_read_as_meant() {
-        assert_eq!(asm(|o| mov(o, false, 0x8b, Gpr(0), &Mem::gs(0))), "mov %gs:0,%eax");
-        assert_eq!(asm(|o| mov(o, true, 0x89, Gpr(9), &Mem::gs(8))), "mov %r9,%gs:8");
-        assert_eq!(asm(|o| { store_imm32(o, &Mem::base(Gpr(12), 24), 0); }), "movl $0,0x18(%r12)");
-        assert_eq!(asm(|o| lea32(o, Gpr(2), &Mem::base(Gpr(2), 32))), "lea 0x20(%rdx),%edx");
-        assert_eq!(asm(|o| load64(o, Gpr(1), &Mem { fs: true, ..Mem::default() })), "mov %fs:0,%rcx");
-        assert_eq!(asm(|o| lea64(o, Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })), "lea 1(%ecx),%rcx");
-        assert_eq!(asm(ptwrite_any), "ptwrite %eax");
-        assert_eq!(asm(|o| { gs_rip(o, false, 0x8b, Gpr(0)); }), "mov %gs:0x1007,%eax");
-        assert_eq!(asm(|o| { gs_rip(o, true, 0x89, Gpr(9)); }), "mov %r9,%gs:0x1008");
-        assert_eq!(asm(|o| kmovw(o, Gpr(10), 3)), "kmovw %k3,%r10d");
-        assert_eq!(asm(|o| { lea_rip(o, Gpr(8)); }), "lea 0x1007,%r8");
-        assert_eq!(asm(|o| { jump_gs(o, 72); }), "jmpq *%gs:0x48");
-        assert_eq!(asm(|o| call_gs(o, 96)), "callq *%gs:0x60");
-        assert_eq!(asm(|o| { push(o, Gpr(3)); push(o, Gpr(11)); }), "push %rbx; push %r11");
+        assert_eq!(asm(&[mov_gs(false, 0x8b, Gpr(0), 0)]), "mov %gs:0,%eax");
+        assert_eq!(asm(&[mov_gs(true, 0x89, Gpr(9), 8)]), "mov %r9,%gs:8");
+        assert_eq!(asm(&[store_imm32(Gpr(12), 24, 0)]), "movl $0,0x18(%r12)");
+        assert_eq!(asm(&[lea32(Gpr(2), Gpr(2), 32)]), "lea 0x20(%rdx),%edx");
+        assert_eq!(asm(&[load64(Gpr(1), &Mem { fs: true, ..Mem::default() })]), "mov %fs:0,%rcx");
+        assert_eq!(asm(&[lea64(Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })]), "lea 1(%ecx),%rcx");
+        assert_eq!(asm(&[ptwrite_any()]), "ptwrite %eax");
+        assert_eq!(asm(&[gs_rip(false, 0x8b, Gpr(0))]), "mov %gs:0x1007,%eax");
+        assert_eq!(asm(&[gs_rip(true, 0x89, Gpr(9))]), "mov %r9,%gs:0x1008");
+        assert_eq!(asm(&[kmovw(Gpr(10), 3)]), "kmovw %k3,%r10d");
+        assert_eq!(asm(&[lea_rip(Gpr(8))]), "lea 0x1007,%r8");
+        assert_eq!(asm(&[jump_gs(72)]), "jmpq *%gs:0x48");
+        assert_eq!(asm(&[call_gs(96)]), "callq *%gs:0x60");
+        assert_eq!(asm(&[push(Gpr(3)), push(Gpr(11))]), "push %rbx; push %r11");
     }
 
     #[test]
     fn vector_stores_pick_the_right_encoding() {
         let mem = Mem::base(Gpr(1), 16);
-        assert_eq!(asm(|o| store_vector(o, &mem, 5, 16)), "vmovdqu %xmm5,0x10(%rcx)");
-        assert_eq!(asm(|o| store_vector(o, &mem, 13, 32)), "vmovdqu %ymm13,0x10(%rcx)");
-        assert_eq!(asm(|o| store_vector(o, &mem, 7, 64)), "vmovdqu64 %zmm7,0x10(%rcx)");
-        assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(12), 16), 29, 16)), "vmovdqu64 %xmm29,0x10(%r12)");
-        assert_eq!(asm(|o| store_vector(o, &Mem::base(Gpr(13), 0), 17, 32)), "vmovdqu64 %ymm17,(%r13)");
-        assert_eq!(asm(|o| store_part(o, &mem, 5, 32, 1)), "vextracti128 $1,%ymm5,0x10(%rcx)");
-        assert_eq!(asm(|o| store_part(o, &Mem::base(Gpr(12), 8), 13, 32, 1)), "vextracti128 $1,%ymm13,8(%r12)");
-        assert_eq!(asm(|o| store_part(o, &Mem::base(Gpr(9), 24), 18, 32, 1)), "vextracti32x4 $1,%ymm18,0x18(%r9)");
-        assert_eq!(asm(|o| store_part(o, &mem, 30, 64, 3)), "vextracti32x4 $3,%zmm30,0x10(%rcx)");
+        assert_eq!(asm(&[store_vector(&mem, 5, 16)]), "vmovdqu %xmm5,0x10(%rcx)");
+        assert_eq!(asm(&[store_vector(&mem, 13, 32)]), "vmovdqu %ymm13,0x10(%rcx)");
+        assert_eq!(asm(&[store_vector(&mem, 7, 64)]), "vmovdqu64 %zmm7,0x10(%rcx)");
+        assert_eq!(asm(&[store_vector(&Mem::base(Gpr(12), 16), 29, 16)]), "vmovdqu64 %xmm29,0x10(%r12)");
+        assert_eq!(asm(&[store_vector(&Mem::base(Gpr(13), 0), 17, 32)]), "vmovdqu64 %ymm17,(%r13)");
+        assert_eq!(asm(&[store_part(&mem, 5, 32, 1)]), "vextracti128 $1,%ymm5,0x10(%rcx)");
+        assert_eq!(asm(&[store_part(&Mem::base(Gpr(12), 8), 13, 32, 1)]), "vextracti128 $1,%ymm13,8(%r12)");
+        assert_eq!(asm(&[store_part(&Mem::base(Gpr(9), 24), 18, 32, 1)]), "vextracti32x4 $1,%ymm18,0x18(%r9)");
+        assert_eq!(asm(&[store_part(&mem, 30, 64, 3)]), "vextracti32x4 $3,%zmm30,0x10(%rcx)");
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! The walk over a function's instructions.
 
-use super::asm::{self, Mem};
+use super::asm::{self, Encoded, Mem};
 use super::probe::Hold;
 use super::relax::{Flex, Label, Pos};
-use super::sink::Sink;
+use super::sink::{Sink, State};
 use super::{Emitted, EmitError, FixupKind, Marks, Rows, Table, rows};
-use crate::regs::registers;
+use crate::regs::{RegUse, registers};
 use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
 use crate::disasm::Places;
 use crate::operands::own_destination;
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, ProbeState, STATE_COUNTED, STATE_PASSED};
+use mgz_annotations_schema::abi::{FLAVOUR_PT, STATE_COUNTED, STATE_PASSED};
 use mgz_annotations_schema::sidecar::PtWrite;
+use std::cell::Cell;
 
 /// `mov reg, mem`.
 pub(super) const MOV_LOAD: u8 = 0x8b;
@@ -34,37 +35,62 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
-    let records = function.regions.iter().map(|r| r.records.len()).sum();
-    let starts = Vec::with_capacity(pieces.len());
+    let Memory { mut sink, left, starts, holds, record_at, ptwrite_at, copy_at } = MEMORY.take();
+    sink.begin(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() });
     let mut emitter = Emitter {
         function,
         bytes,
         pt: flavour == FLAVOUR_PT,
         fixed,
         translated,
-        sink: Sink::new(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() }),
+        sink,
         piece_at: if function.stays.is_empty() { Places::default() } else { Places::of(pieces.iter().map(|&p| p.into())) },
         pieces,
         stays: &function.stays,
         piece: 0,
         block: 0,
         kept: None,
-        left: Vec::with_capacity(function.blocks.len()),
-        starts,
+        left: emptied(left),
+        starts: emptied(starts),
         region: 0,
         record: 0,
         next_record: (NO_INSN, false),
         records_before: 0,
         slots: 0,
-        holds: Vec::new(),
+        holds: emptied(holds),
         moved: false,
-        record_at: Vec::with_capacity(records),
+        record_at: emptied(record_at),
         stored_at: Pos::default(),
-        ptwrite_at: Vec::with_capacity(if flavour == FLAVOUR_PT { records } else { 0 }),
-        copy_at: Vec::with_capacity(records),
+        ptwrite_at: emptied(ptwrite_at),
+        copy_at: emptied(copy_at),
     };
     emitter.run()?;
-    emitter.finish()
+    let emitted = emitter.finish()?;
+    let Emitter { sink, left, starts, holds, record_at, ptwrite_at, copy_at, .. } = emitter;
+    MEMORY.set(Memory { sink, left, starts, holds, record_at, ptwrite_at, copy_at });
+    Ok(emitted)
+}
+
+/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread uses its memory again: most are small.
+#[derive(Default)]
+struct Memory {
+    sink: Sink,
+    left: Vec<Option<Gpr>>,
+    starts: Vec<Pos>,
+    holds: Vec<Hold>,
+    record_at: Vec<Pos>,
+    ptwrite_at: Vec<(Pos, u32, u32)>,
+    copy_at: Vec<(InsnId, Pos)>,
+}
+
+thread_local! {
+    static MEMORY: Cell<Memory> = Cell::default();
+}
+
+/// The memory of a list, with nothing in it.
+fn emptied<T>(mut list: Vec<T>) -> Vec<T> {
+    list.clear();
+    list
 }
 
 pub(super) struct Emitter<'a> {
@@ -113,6 +139,63 @@ pub(super) struct Emitter<'a> {
     pub(super) copy_at: Vec<(InsnId, Pos)>,
 }
 
+/// Plain instructions that follow each other, which are copied at once.
+#[derive(Default)]
+struct Run {
+    /// Fixed bytes before what stands behind them.
+    end: u32,
+    /// Instructions.
+    count: u8,
+    /// A byte for each: its length twice, in four bits each.
+    tokens: u64,
+    /// A byte for each: whether it has a displacement to its own address.
+    relative: u64,
+    /// The last one writes the register that holds the cursor.
+    clobbers: bool,
+}
+
+impl Run {
+    /// Instructions that one has place for.
+    const MOST: usize = 8;
+
+    /// The first of these instructions, at most [`Run::MOST`], up to one that is not plain or does not stand where the one before it ends, or behind one that
+    /// writes a register of `kept`. `labels` are theirs, the first at `at`.
+    #[inline(never)]
+    fn of(insns: &[Insn], uses: &[RegUse], kept: RegSet, labels: &mut [Pos], mut at: Pos) -> Run {
+        let mut run = Run::default();
+        let mut shift = 0;
+        let mut expected = insns.first().map_or(0, |insn| insn.ip);
+        for ((insn, uses), label) in insns.iter().zip(uses).zip(labels) {
+            if insn.ip != expected || !is_plain(insn) {
+                break;
+            }
+            *label = at;
+            at.byte += u32::from(insn.len);
+            expected += u64::from(insn.len);
+            run.tokens |= (17 * u64::from(insn.len)) << shift;
+            run.relative |= u64::from(insn.inst.is_ip_rel_memory_operand()) << shift;
+            shift += 8;
+            if uses.clobber.0 & kept.0 != 0 {
+                run.clobbers = true;
+                break;
+            }
+        }
+        run.count = (shift / 8) as u8;
+        run.end = at.byte;
+        run
+    }
+
+    /// Numbers of those that have a displacement to their own address.
+    fn relative(&self) -> impl Iterator<Item = usize> {
+        let mut left = self.relative;
+        std::iter::from_fn(move || {
+            let lowest = (left != 0).then(|| left.trailing_zeros() as usize / 8);
+            left &= left.wrapping_sub(1);
+            lowest
+        })
+    }
+}
+
 impl<'a> Emitter<'a> {
     fn run(&mut self) -> Result<(), EmitError> {
         let function = self.function;
@@ -139,7 +222,7 @@ impl<'a> Emitter<'a> {
             let label = self.sink.buffer.pos();
             self.moved = false;
             self.records(id, false)?;
-            let copied = if self.moved || !is_plain(insn) { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
+            let copied = if self.moved || insn.flow != FlowControl::Next { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
             if copied > 0 {
                 i += copied;
                 expected = function.insns[i - 1].end();
@@ -156,7 +239,7 @@ impl<'a> Emitter<'a> {
             self.instruction(id, next_special == id)?;
             let is_overlapped = insn.is_overlapped();
             if is_overlapped {
-                self.sink.state(|s| s.flags |= STATE_PASSED);
+                self.sink.state(|s| s.with(STATE_PASSED));
             }
             if self.kept.is_some_and(|r| function.uses[i].clobber.contains(r)) {
                 self.forget();
@@ -171,8 +254,8 @@ impl<'a> Emitter<'a> {
             self.leave_to(last);
         }
         self.forget();
-        if *self.sink.current() == self.stays.state(self.here()) {
-            self.sink.state(|s| *s = ProbeState::IDLE);
+        if self.sink.current() == self.state_here() {
+            self.sink.state(|_| State::IDLE);
         }
         if self.region != function.regions.len() && function.regions[self.region..].iter().any(|r| !r.records.is_empty()) {
             return Err(EmitError::Record);
@@ -214,45 +297,37 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Copies the instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
-    /// done than that, but not from `end` on. Returns how many.
+    /// Copies plain instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
+    /// done than that, but not from `end` on, and a few at most. Returns how many.
     fn copy_run(&mut self, first: usize, end: usize, label: Pos, next_special: InsnId) -> Result<usize, EmitError> {
         let function = self.function;
         // A record or special instruction that is not ahead stops nothing.
         let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
         let (record, after) = self.next_record;
-        let end = first + (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into())));
-        let Some(start) = function.insns[first..end].first().map(|insn| insn.ip) else { return Ok(0) };
-        let offset = start.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
+        let most = (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into()))).min(Run::MOST);
+        let insns = &function.insns[first..first + most];
+        let here = self.sink.buffer.pos();
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
-        let (mut len, mut count, mut clobbered) = (0, 0, false);
-        for (insn, uses) in function.insns[first..end].iter().zip(&function.uses[first..end]) {
-            if insn.ip != start + len as u64 || !is_plain(insn) {
-                break;
-            }
-            if insn.inst.is_ip_rel_memory_operand() {
-                let raw = self.bytes.get(offset + len..offset + len + insn.inst.len()).ok_or(EmitError::NoBytes)?;
-                let (field, target) = ip_relative(insn, raw)?;
-                self.sink.fixup(len + field, len + raw.len(), FixupKind::Original(target));
-            }
-            len += usize::from(insn.len);
-            count += 1;
-            clobbered = uses.clobber.0 & kept.0 != 0;
-            if clobbered {
-                break;
-            }
+        let run = Run::of(insns, &function.uses[first..first + most], kept, self.sink.buffer.labels_from(first), here);
+        if run.count == 0 {
+            return Ok(0);
         }
-        if count > 0 {
-            let id = InsnId(first as u32);
-            self.begin_copy(id, label);
-            let bytes = self.bytes.get(offset..offset + len).ok_or(EmitError::NoBytes)?;
-            self.sink.copy(first, &function.insns[first..first + count], bytes);
-            self.sink.buffer.bind_at(Label(id.0), label);
+        self.begin_copy(InsnId(first as u32), label);
+        let len = (run.end - here.byte) as usize;
+        let offset = insns[0].ip.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
+        let bytes = self.bytes.get(offset..).filter(|bytes| bytes.len() >= len).ok_or(EmitError::NoBytes)?;
+        for n in run.relative() {
+            let at = (self.sink.buffer.place(Label((first + n) as u32)).byte - here.byte) as usize;
+            let raw = bytes.get(at..at + insns[n].inst.len()).ok_or(EmitError::NoBytes)?;
+            let (field, kind) = ip_relative(&insns[n], raw)?;
+            self.sink.fixup(at + field, at + raw.len(), kind);
         }
-        if clobbered {
+        self.sink.copy(bytes, len, run.tokens, run.count);
+        self.sink.buffer.bind_at(Label(first as u32), label);
+        if run.clobbers {
             self.forget();
         }
-        Ok(count)
+        Ok(run.count.into())
     }
 
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
@@ -268,7 +343,7 @@ impl<'a> Emitter<'a> {
             _ => return Err(EmitError::Record),
         };
         self.jump(0, to);
-        self.sink.state(|s| s.flags &= !STATE_PASSED);
+        self.sink.state(|s| s.without(STATE_PASSED));
         Ok(())
     }
 
@@ -282,7 +357,7 @@ impl<'a> Emitter<'a> {
         if falls {
             let next = insn.next();
             self.transit(self.stays.out(self.piece), None);
-            self.sink.insn(0, Some(FixupKind::Code(next)), asm::jmp32);
+            self.sink.put_open(0, asm::jmp32(), FixupKind::Code(next));
         }
     }
 
@@ -326,13 +401,8 @@ impl<'a> Emitter<'a> {
 
     fn copy(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        let relative = if insn.inst.is_ip_rel_memory_operand() { Some(ip_relative(insn, raw)?) } else { None };
-        let kind = relative.map(|(_, target)| FixupKind::Original(target));
-        self.sink.insn(insn.len, kind, |out| {
-            let at = out.len() + relative.map_or(0, |(field, _)| field);
-            out.extend_from_slice(raw);
-            at
-        });
+        let field = if insn.inst.is_ip_rel_memory_operand() { Some(ip_relative(insn, raw)?) } else { None };
+        self.sink.insn(insn.len, raw, field);
         Ok(())
     }
 
@@ -356,12 +426,9 @@ impl<'a> Emitter<'a> {
             }
             None => (None, self.stays.needs_code(self.here(), None).then_some(None)),
         };
-        let outside = Some(FixupKind::Code(target));
+        let outside = FixupKind::Code(target);
         match (opcode, inside) {
-            ([0xe8, ..], _) => self.sink.insn(insn.len, outside, |out| {
-                out.extend_from_slice(&[0xe8, 0, 0, 0, 0]);
-                out.len() - 4
-            }),
+            ([0xe8, ..], _) => self.sink.put_open(insn.len, Encoded::of(&[0xe8, 0, 0, 0, 0]), outside),
             ([0xe9 | 0xeb, ..], inside) => {
                 if let Some(to) = transit {
                     self.transit(self.here(), to);
@@ -369,7 +436,7 @@ impl<'a> Emitter<'a> {
                 self.jump(insn.len, inside.ok_or(target));
                 // What follows the jump, if anything, does not come from where it goes.
                 let state = self.state_here();
-                self.sink.state(|s| *s = state);
+                self.sink.state(|_| state);
             }
             (&[op @ 0x70..=0x7f, ..] | &[0x0f, op @ 0x80..=0x8f, ..], inside) => {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
@@ -380,23 +447,15 @@ impl<'a> Emitter<'a> {
             (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe2, ..], Some(label)) => self.sink.counting(insn.len, Flex::Short { opcode, addr32, label }),
             (&[opcode @ 0xe0..=0xe3, ..], None) => {
-                self.sink.inserted(|out| {
-                    if addr32 {
-                        out.push(0x67);
-                    }
-                    out.extend_from_slice(&[opcode, 2]);
-                });
+                self.sink.inserted(if addr32 { Encoded::of(&[0x67, opcode, 2]) } else { Encoded::of(&[opcode, 2]) });
                 if opcode != JRCXZ {
-                    self.sink.state(|s| s.flags |= STATE_COUNTED);
+                    self.sink.state(|s| s.with(STATE_COUNTED));
                 }
-                self.sink.inserted(|out| out.extend_from_slice(&[0xeb, 5]));
-                self.sink.insn(insn.len, outside, asm::jmp32);
-                self.sink.state(|s| s.flags &= !STATE_COUNTED);
+                self.sink.inserted(Encoded::of(&[0xeb, 5]));
+                self.sink.put_open(insn.len, asm::jmp32(), outside);
+                self.sink.state(|s| s.without(STATE_COUNTED));
             }
-            ([0xc7, 0xf8, ..], _) => self.sink.insn(insn.len, outside, |out| {
-                out.extend_from_slice(&[0xc7, 0xf8, 0, 0, 0, 0]);
-                out.len() - 4
-            }),
+            ([0xc7, 0xf8, ..], _) => self.sink.put_open(insn.len, Encoded::of(&[0xc7, 0xf8, 0, 0, 0, 0]), outside),
             _ => return Err(EmitError::Encoding),
         }
         Ok(())
@@ -427,15 +486,9 @@ impl<'a> Emitter<'a> {
         if raw.len() + 4 - old_len > 15 {
             return Err(EmitError::Encoding);
         }
-        self.sink.insn(insn.len, Some(FixupKind::Table { table, disp }), |out| {
-            out.extend_from_slice(&raw[..at]);
-            out.push(modrm);
-            out.extend(sib);
-            let field = out.len();
-            out.extend_from_slice(&[0; 4]);
-            out.extend_from_slice(tail);
-            field
-        });
+        let head = Encoded::of(&raw[..at]).with(modrm);
+        let head = sib.map_or(head, |sib| head.with(sib));
+        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.len().into(), FixupKind::Table { table, disp });
         Ok(())
     }
 
@@ -449,25 +502,24 @@ impl<'a> Emitter<'a> {
         if head.len() + 6 + tail.len() > 15 {
             return Err(EmitError::Encoding);
         }
-        let kind = table.map(|table| FixupKind::Table { table, disp: 0 });
-        self.sink.insn(insn.len, kind, |out| {
-            out.extend_from_slice(&head);
-            // A displacement to be filled in takes four bytes whatever it is.
-            let disp = if kind.is_some() { i32::MAX } else { 0 };
-            asm::modrm(out, dst.0, &Mem::base(dst, disp));
-            let end = out.len();
-            out.extend_from_slice(tail);
-            end - 4
-        });
+        // A displacement to be filled in takes four bytes whatever it is.
+        let disp = if table.is_some() { i32::MAX } else { 0 };
+        let head = asm::modrm(Encoded::of(&head), dst.0, &Mem::base(dst, disp));
+        let code = head.with_all(tail);
+        match table {
+            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.len()) - 4, FixupKind::Table { table, disp: 0 }),
+            None => self.sink.put(insn.len, code),
+        }
         Ok(())
     }
 
-    fn finish(self) -> Result<(Emitted, Rows), EmitError> {
-        if *self.sink.current() != ProbeState::IDLE {
+    fn finish(&mut self) -> Result<(Emitted, Rows), EmitError> {
+        if self.sink.current() != State::IDLE {
             return Err(EmitError::Record);
         }
         let function = self.function;
         let finished = self.sink.finish();
+        let resolved = &self.sink.buffer;
         let tables = function.tables.iter().map(|t| {
             let lost = |&a: &u64| function.range.contains(&a) && function.insn_at(a).is_none();
             if t.targets.iter().any(lost) {
@@ -476,22 +528,10 @@ impl<'a> Emitter<'a> {
             Ok(Table { original: t.table, form: t.form, targets: t.targets.clone() })
         });
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
-        let mut resolved = finished.resolved;
         let ptwrites = self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect();
-        let rows = rows::rows(function, &self.record_at, &self.copy_at, &resolved, ptwrites)?;
-        let mut begins = Vec::new();
-        for (b, &first) in self.pieces.iter().enumerate() {
-            let begin = self.starts[b];
-            if begin == resolved.place(Label(first)) {
-                continue;
-            }
-            // Who comes from outside is in no stay.
-            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
-                resolved.rebind(Label(first), begin);
-            } else if resolved.offset(begin) != resolved.label(Label(first)) {
-                begins.push((first, resolved.offset(begin)));
-            }
-        }
+        let rows = rows::rows(function, &self.record_at, &self.copy_at, resolved, ptwrites)?;
+        let begins = self.begins();
+        let resolved = &self.sink.buffer;
         let originals = function.insns.iter().map(|insn| (insn.ip - function.range.start) as u32);
         let marks = Marks::new(originals.zip(resolved.first_labels(function.insns.len())), begins);
         let patches = patches(function, &marks);
@@ -505,10 +545,29 @@ impl<'a> Emitter<'a> {
             stream: finished.stream,
             states: finished.states,
             align: if finished.is_aligned { 16 } else { 1 },
-            len: resolved.code.len() as u32,
-            code: resolved.code,
+            len: finished.code.len() as u32,
+            code: finished.code,
         };
         Ok((emitted, rows))
+    }
+
+    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels where it leads from no stay.
+    fn begins(&mut self) -> Vec<(u32, u32)> {
+        let buffer = &mut self.sink.buffer;
+        let mut begins = Vec::new();
+        for (b, (&first, &begin)) in self.pieces.iter().zip(&self.starts).enumerate() {
+            let label = Label(first);
+            if begin == buffer.place(label) {
+                continue;
+            }
+            // Who comes from outside is in no stay.
+            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+                buffer.bind_at(label, begin);
+            } else if buffer.offset(begin) != buffer.offset_of(label) {
+                begins.push((first, buffer.offset(begin)));
+            }
+        }
+        begins
     }
 }
 
@@ -519,8 +578,8 @@ fn special(function: &Function) -> Vec<InsnId> {
     all
 }
 
-/// The displacement of an instruction that has one to its own address: the offset of its field, and where it leads.
-fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, u64), EmitError> {
+/// The displacement of an instruction that has one to its own address: the offset of its field, and what it is.
+fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError> {
     let field = asm::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
     let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
     let disp = i32::from_le_bytes([disp[0], disp[1], disp[2], disp[3]]);
@@ -529,7 +588,7 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, u64), EmitError> {
     if raw[field - 1] & 0xc7 != 5 || read != target {
         return Err(EmitError::Encoding);
     }
-    Ok((field, target))
+    Ok((field, FixupKind::Original(target)))
 }
 
 /// Whether the clone of an instruction, besides its records, is the instruction itself, but for the displacement to its own address, if it is not one of

@@ -11,6 +11,7 @@
 //!
 //! Everything between `call` and `next` is 17 bytes long, which the runtime relies on.
 
+use super::asm::{self, Encoded};
 use super::code::Emitter;
 use crate::ir::Insn;
 use mgz_annotations_schema::abi::{GS_HOOK_AFTER, GS_HOOK_BEFORE};
@@ -22,19 +23,13 @@ impl Emitter<'_> {
     /// Emits a system call with its hooks.
     pub(super) fn hooked_call(&mut self, insn: &Insn) {
         self.visit(GS_HOOK_BEFORE);
-        self.sink.insn(insn.len, None, |out| {
-            out.extend_from_slice(&[0x0f, 0x05]);
-            0
-        });
+        self.sink.put(insn.len, Encoded::of(&[0x0f, 0x05]));
         self.visit(GS_HOOK_AFTER);
     }
 
     /// `lea rcx, [behind the jump]` and the jump.
     fn visit(&mut self, hook: u32) {
-        self.sink.inserted(|out| out.extend_from_slice(&[0x48, 0x8d, 0x0d, JUMP, 0, 0, 0]));
-        self.sink.inserted(|out| {
-            out.extend_from_slice(&[0x65, 0xff, 0x24, 0x25]);
-            out.extend_from_slice(&hook.to_le_bytes());
-        });
+        self.sink.inserted(Encoded::of(&[0x48, 0x8d, 0x0d, JUMP, 0, 0, 0]));
+        self.sink.inserted(asm::jump_gs(hook));
     }
 }

@@ -9,6 +9,7 @@
 //! the address map rely on.
 
 pub mod asm;
+pub mod bytes;
 mod code;
 mod hooks;
 mod places;

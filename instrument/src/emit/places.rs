@@ -1,7 +1,7 @@
 //! What is kept of each emitted function until the layout is known, in few bytes: a large program has millions of instructions, and memory that
 //! nobody has used yet is dear.
 
-use super::relax::Resolved;
+use super::relax::Buffer;
 use super::{Fixup, FixupKind};
 
 /// Where the original's instructions are in the clone.
@@ -125,9 +125,10 @@ impl Packed {
 }
 
 impl Fixups {
-    /// None, with room for so many.
-    pub fn with_capacity(count: usize) -> Fixups {
-        Fixups { packed: Vec::with_capacity(count), ids: Vec::with_capacity(count) }
+    /// Takes all away; their memory stays.
+    pub fn clear(&mut self) {
+        self.packed.clear();
+        self.ids.clear();
     }
 
     /// Adds one behind all others.
@@ -135,11 +136,7 @@ impl Fixups {
         // Instructions have 15 bytes at most.
         let behind = f.end.wrapping_sub(f.at + 4) as u8;
         let (value, form) = match f.kind {
-            FixupKind::RecordId(number) if (0..=1).contains(&(number as usize).wrapping_sub(self.ids.len())) && behind == 0 => {
-                self.ids.resize(number as usize, SHARED);
-                self.ids.push(f.at);
-                return;
-            }
+            FixupKind::RecordId(number) if behind == 0 => return self.push_id(f.at, number),
             FixupKind::RecordId(number) => (number.into(), Form::RecordId),
             FixupKind::Original(target) => (target, Form::Original),
             FixupKind::Code(target) => (target, Form::Code),
@@ -149,8 +146,18 @@ impl Fixups {
         self.packed.push(Packed { value, at: f.at, behind, form });
     }
 
+    /// Adds the id of a record, the last field of its instruction, behind all others.
+    #[inline]
+    pub fn push_id(&mut self, at: u32, number: u32) {
+        match (number as usize).wrapping_sub(self.ids.len()) {
+            0 => self.ids.push(at),
+            1 => self.ids.extend_from_slice(&[SHARED, at]),
+            _ => self.packed.push(Packed { value: number.into(), at, behind: 0, form: Form::RecordId }),
+        }
+    }
+
     /// The same at their final offsets.
-    pub fn settled(&self, resolved: &Resolved) -> Fixups {
+    pub fn settled(&self, resolved: &Buffer) -> Fixups {
         let (mut settle, mut settle_id) = (resolved.settler(), resolved.settler());
         Fixups {
             packed: self.packed.iter().map(|p| Packed { at: settle(p.at), ..*p }).collect(),

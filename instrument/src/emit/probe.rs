@@ -66,7 +66,6 @@ pub fn operand(inst: &Instruction) -> Option<Operand> {
         return None;
     }
     let mut mem = Mem {
-        gs: false,
         fs,
         addr32,
         base: gpr(base),

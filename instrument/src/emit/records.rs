@@ -69,10 +69,7 @@ impl Emitter<'_> {
         let at = self.sink.buffer.pos();
         self.record_at.push(at);
         self.ptwrite_at.push((at, self.number(), 0));
-        self.sink.inserted(|out| match source {
-            Some(r) => asm::ptwrite(out, r),
-            None => asm::ptwrite_any(out),
-        });
+        self.sink.inserted(source.map_or(asm::ptwrite_any(), asm::ptwrite));
         Ok(())
     }
 
@@ -102,24 +99,24 @@ impl Emitter<'_> {
     /// must not be part of the operand).
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
-            self.sink.insn(0, Some(FixupKind::Original(target)), |out| asm::lea_rip(out, register));
+            self.sink.put_open(0, asm::lea_rip(register), FixupKind::Original(target));
             return;
         }
         let mem = operand.mem;
         if !mem.fs {
-            self.sink.inserted(|out| asm::lea64(out, register, &mem));
+            self.sink.inserted(asm::lea64(register, &mem));
             return;
         }
         // fs:[0] holds the segment's base.
-        self.sink.inserted(|out| asm::load64(out, register, &Mem { fs: true, ..Mem::default() }));
+        self.sink.inserted(asm::load64(register, &Mem { fs: true, ..Mem::default() }));
         let parts = [mem.base.map(|r| (r, 1)), mem.index];
         let mut disp = mem.disp;
         for part in parts.into_iter().flatten() {
-            self.sink.inserted(|out| asm::lea64(out, register, &Mem { index: Some(part), ..Mem::base(register, disp) }));
+            self.sink.inserted(asm::lea64(register, &Mem { index: Some(part), ..Mem::base(register, disp) }));
             disp = 0;
         }
         if parts == [None, None] && disp != 0 {
-            self.sink.inserted(|out| asm::lea64(out, register, &Mem::base(register, disp)));
+            self.sink.inserted(asm::lea64(register, &Mem::base(register, disp)));
         }
     }
 
@@ -127,26 +124,28 @@ impl Emitter<'_> {
     pub(super) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
         if self.fixed {
             // The sum of the next address and the distance to `offset` is the offset itself.
-            self.sink.insn(0, Some(FixupKind::Original(offset.into())), |out| asm::gs_rip(out, wide, opcode, register));
+            self.sink.put_open(0, asm::gs_rip(wide, opcode, register), FixupKind::Original(offset.into()));
         } else {
-            self.sink.inserted(|out| asm::mov(out, wide, opcode, register, &Mem::gs(offset)));
+            self.sink.inserted(asm::mov_gs(wide, opcode, register, offset));
         }
     }
 
     pub(super) fn borrow(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
-            if let Some(free) = s.saved.iter_mut().find(|p| p[0] == NO_REG) {
+            let mut saved = s.saved();
+            if let Some(free) = saved.iter_mut().find(|p| p[0] == NO_REG) {
                 *free = [register.0, place];
             }
+            s.with_saved(saved)
         });
     }
 
     pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
-            let mut others = s.saved.into_iter().filter(|p| p[0] != register.0 && p[0] != NO_REG);
-            s.saved = std::array::from_fn(|_| others.next().unwrap_or([NO_REG; 2]));
+            let mut others = s.saved().into_iter().filter(|p| p[0] != register.0 && p[0] != NO_REG);
+            s.with_saved(std::array::from_fn(|_| others.next().unwrap_or([NO_REG; 2])))
         });
     }
 
@@ -169,9 +168,9 @@ impl Emitter<'_> {
             match self.kept.take() {
                 None => self.gs(false, MOV_LOAD, cursor, GS_CURSOR),
                 Some(kept) if kept == cursor => {}
-                Some(kept) => self.sink.inserted(|out| asm::move32(out, cursor, kept)),
+                Some(kept) => self.sink.inserted(asm::move32(cursor, kept)),
             }
-            self.sink.state(|s| s.base_reg = cursor.0);
+            self.sink.state(|s| s.with_base_reg(cursor.0));
         }
         let at = self.slots as i32 * SLOT_BYTES as i32;
         self.payload(region, record, cursor, at)?;
@@ -179,21 +178,17 @@ impl Emitter<'_> {
             let last = self.record + 1 == region.records.len();
             if last {
                 let total = self.slots as i32 * SLOT_BYTES as i32;
-                self.sink.inserted(|out| asm::lea32(out, cursor, &Mem::base(cursor, total)));
+                self.sink.inserted(asm::lea32(cursor, cursor, total));
                 if !hold.late {
                     let ahead = self.slots as u8;
-                    self.sink.state(|s| s.base_ahead = ahead);
+                    self.sink.state(|s| s.with_base_ahead(ahead));
                     self.gs(false, MOV_STORE, cursor, GS_CURSOR);
                 }
             }
             self.sink.state(|s| {
-                s.base_ahead = 0;
-                if !hold.stays && (hold.spilled || !last) {
-                    s.base_reg = NO_REG;
-                }
-                if last {
-                    s.slots_done = 0;
-                }
+                let s = s.with_base_ahead(0);
+                let s = if !hold.stays && (hold.spilled || !last) { s.with_base_reg(NO_REG) } else { s };
+                if last { s.with_slots_done(0) } else { s }
             });
             if last && !hold.stays && !hold.spilled {
                 self.kept = Some(cursor);
@@ -209,20 +204,20 @@ impl Emitter<'_> {
     fn payload(&mut self, region: &RegionPlan, record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
         let function = self.function;
         let insn = function.insn(record.of);
-        let slot = Mem::base(cursor, at + if record.second { SLOT_SECOND } else { SLOT_PAYLOAD } as i32);
+        let slot = at + if record.second { SLOT_SECOND } else { SLOT_PAYLOAD } as i32;
         if record.after && !matches!(record.payload, Payload::Reg(_)) {
             return Err(EmitError::Record);
         }
         match record.payload {
             Payload::Reg(r) if r == cursor => return Err(EmitError::Record),
-            Payload::Reg(r) => self.store(&slot, r),
+            Payload::Reg(r) => self.store(cursor, slot, r),
             Payload::Nothing => {}
             Payload::Address => {
                 let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
-                self.by_second(record, cursor, operand.mem.fs, &slot, |e, register| e.address(register, &operand))?;
+                self.by_second(record, cursor, operand.mem.fs, slot, |e, register| e.address(register, &operand))?;
             }
             Payload::Mask(mask) => {
-                self.by_second(record, cursor, false, &slot, |e, register| e.sink.inserted(|out| asm::kmovw(out, register, mask)))?;
+                self.by_second(record, cursor, false, slot, |e, register| e.sink.inserted(asm::kmovw(register, mask)))?;
             }
             Payload::Half(VectorHalf { half, .. }) if half % 2 != 0 => {}
             Payload::Half(half) => return self.halves(record, half, cursor, at),
@@ -231,7 +226,7 @@ impl Emitter<'_> {
             Some(next) if next.at == record.at => {}
             Some(_) => {
                 self.record_at.push(self.stored_at);
-                self.sink.state(|s| s.flags |= STATE_HALF);
+                self.sink.state(|s| s.with(STATE_HALF));
             }
             None => {
                 let first = self.record.checked_sub(1).filter(|_| record.second).and_then(|n| region.records.get(n));
@@ -242,13 +237,13 @@ impl Emitter<'_> {
     }
 
     /// Stores what is put into a second register, which is borrowed if none is free.
-    fn by_second(&mut self, record: &RecordPlan, cursor: Gpr, apart: bool, slot: &Mem, make: impl FnOnce(&mut Self, Gpr)) -> Result<(), EmitError> {
+    fn by_second(&mut self, record: &RecordPlan, cursor: Gpr, apart: bool, slot: i32, make: impl FnOnce(&mut Self, Gpr)) -> Result<(), EmitError> {
         let (register, borrowed) = self.second(record, cursor, apart)?;
         if borrowed {
             self.borrow(register, PLACE_ADDRESS);
         }
         make(self, register);
-        self.store(slot, register);
+        self.store(cursor, slot, register);
         if borrowed {
             // The record counts as written from here on.
             self.stored_at = self.sink.buffer.pos();
@@ -264,9 +259,9 @@ impl Emitter<'_> {
     }
 
     #[inline]
-    fn store(&mut self, slot: &Mem, register: Gpr) {
+    fn store(&mut self, cursor: Gpr, slot: i32, register: Gpr) {
         self.stored_at = self.sink.buffer.pos();
-        self.sink.inserted(|out| asm::store64(out, slot, register));
+        self.sink.inserted(asm::store64(cursor, slot, register));
     }
 
     /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
@@ -278,13 +273,13 @@ impl Emitter<'_> {
         }
         let VectorHalf { vector, bytes, half } = half;
         let place = Mem::base(cursor, at);
-        self.sink.inserted(|out| match half / 2 {
-            0 => asm::store_vector(out, &place, vector, 16),
-            part => asm::store_part(out, &place, vector, bytes, part),
+        self.sink.inserted(match half / 2 {
+            0 => asm::store_vector(&place, vector, 16),
+            part => asm::store_part(&place, vector, bytes, part),
         });
-        self.sink.inserted(|out| asm::load64(out, register, &Mem::base(cursor, at + 8)));
+        self.sink.inserted(asm::load64(register, &Mem::base(cursor, at + 8)));
         self.store_id(false, false, cursor, at);
-        self.sink.inserted(|out| asm::store64(out, &Mem::base(cursor, at + SLOT_BYTES as i32), register));
+        self.sink.inserted(asm::store64(cursor, at + SLOT_BYTES as i32, register));
         if borrowed {
             self.give_back(register, PLACE_ADDRESS);
         }
@@ -295,14 +290,14 @@ impl Emitter<'_> {
     fn store_id(&mut self, second: bool, here: bool, cursor: Gpr, at: i32) {
         let number = self.number() - u32::from(second);
         let pos = self.sink.buffer.pos();
-        self.record_at.extend(std::iter::repeat_n(pos, 1 + usize::from(here)));
+        self.record_at.push(pos);
+        if here {
+            self.record_at.push(pos);
+        }
         let shares = if second { ID_PAIR } else { 0 };
-        self.sink.insn(0, Some(FixupKind::RecordId(number)), |out| asm::store_imm32(out, &Mem::base(cursor, at + SLOT_ID as i32), shares));
+        self.sink.put_id(asm::store_imm32(cursor, at + SLOT_ID as i32, shares), number);
         self.slots += 1;
         let all = self.slots as u8;
-        self.sink.state(|s| {
-            s.slots_done = all;
-            s.flags &= !STATE_HALF;
-        });
+        self.sink.state(|s| s.with_slots_done(all).without(STATE_HALF));
     }
 }

@@ -8,7 +8,7 @@
 //! `op +2; jmp next; jmp target`, none of which touches flags.
 
 use super::asm;
-use crate::ir::Insn;
+use super::bytes::Bytes;
 
 /// A place in the unresolved code: so many fixed bytes and so many flexible pieces lie before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,41 +57,30 @@ impl Flex {
 /// Lengths of the instructions that a flexible piece became, in order (zeros: none).
 pub type Pieces = [u8; 3];
 
-/// Unresolved code of one function.
+/// Code of one function, unresolved at first.
 #[derive(Debug, Default)]
 pub struct Buffer {
     /// Fixed bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     flex: Vec<(u32, Flex)>,
     labels: Vec<Pos>,
     /// There is alignment in it.
     is_aligned: bool,
     /// There are branches in it that exist only in the short form.
     has_short: bool,
-}
-
-/// Resolved code.
-#[derive(Debug)]
-pub struct Resolved {
-    /// The bytes.
-    pub code: Vec<u8>,
-    /// What each flexible piece became.
-    pub pieces: Vec<Pieces>,
-    flex: Vec<(u32, Flex)>,
-    /// Bytes that the first n flexible pieces take.
+    /// Per flexible piece, once resolved: it has the long form.
+    long: Vec<bool>,
+    /// Bytes that the first n flexible pieces take then.
     sizes: Vec<u32>,
-    labels: Vec<Pos>,
+    /// What each has become.
+    pieces: Vec<Pieces>,
 }
 
-impl Resolved {
+/// What can be asked of resolved code.
+impl Buffer {
     /// Final offset of a label.
-    pub fn label(&self, label: Label) -> u32 {
-        self.offset(self.labels[label.0 as usize])
-    }
-
-    /// Where a label is.
-    pub fn place(&self, label: Label) -> Pos {
-        self.labels[label.0 as usize]
+    pub fn offset_of(&self, label: Label) -> u32 {
+        self.offset(self.place(label))
     }
 
     /// Final offset of a place.
@@ -105,9 +94,9 @@ impl Resolved {
         self.labels[..count].iter().map(|&pos| self.offset(pos))
     }
 
-    /// Moves a label to a place.
-    pub fn rebind(&mut self, label: Label, pos: Pos) {
-        self.labels[label.0 as usize] = pos;
+    /// What each flexible piece became.
+    pub fn pieces(&self) -> &[Pieces] {
+        &self.pieces
     }
 
     /// Tells final offsets of fixed bytes that are not the first of their instructions, asked for in ascending order.
@@ -142,9 +131,13 @@ fn size(flex: Flex, long: bool, start: u32) -> u32 {
 }
 
 impl Buffer {
-    /// A buffer for a function with `labels` labels.
-    pub fn new(labels: usize) -> Buffer {
-        Buffer { bytes: Vec::with_capacity(8 * labels), labels: vec![Pos::default(); labels], ..Buffer::default() }
+    /// Begins a function with `labels` labels, in the memory of the one before.
+    pub fn begin(&mut self, labels: usize) {
+        self.bytes.clear();
+        self.flex.clear();
+        self.labels.clear();
+        self.labels.resize(labels, Pos::default());
+        (self.is_aligned, self.has_short) = (false, false);
     }
 
     /// The current place.
@@ -168,13 +161,14 @@ impl Buffer {
         self.labels[label.0 as usize] = pos;
     }
 
-    /// Puts the labels from `first` on where these instructions begin, which are about to be appended as they are.
-    pub fn bind_run(&mut self, first: usize, insns: &[Insn]) {
-        let mut pos = self.pos();
-        for (label, insn) in self.labels[first..].iter_mut().zip(insns) {
-            *label = pos;
-            pos.byte += u32::from(insn.len);
-        }
+    /// Where a label is.
+    pub fn place(&self, label: Label) -> Pos {
+        self.labels[label.0 as usize]
+    }
+
+    /// The labels from one on, to be put.
+    pub fn labels_from(&mut self, first: usize) -> &mut [Pos] {
+        &mut self.labels[first..]
     }
 
     /// Appends a flexible piece.
@@ -194,19 +188,19 @@ impl Buffer {
         !self.is_aligned && !self.has_short
     }
 
-    /// Chooses sizes and writes the final bytes.
-    pub fn resolve(self) -> Resolved {
-        let mut long = vec![false; self.flex.len()];
-        let mut sizes = vec![0u32; self.flex.len() + 1];
-        self.add_up(&long, &mut sizes);
+    /// Chooses sizes. Returns the final bytes.
+    pub fn resolve(&mut self) -> Vec<u8> {
+        self.long.clear();
+        self.long.resize(self.flex.len(), false);
+        self.add_up();
         // However long all others become, most branches reach, and need not be looked at again.
         let most = if self.is_even() { MOST_JUMP } else { MOST };
         let mut open = Vec::new();
         let mut grown = false;
         for (i, &(at, flex)) in self.flex.iter().enumerate() {
             let Some(label) = flex.label() else { continue };
-            if !self.reaches(i, label, &sizes) {
-                long[i] = true;
+            if !self.reaches(i, label) {
+                self.long[i] = true;
                 grown = true;
                 continue;
             }
@@ -216,45 +210,49 @@ impl Buffer {
             }
         }
         while grown {
-            self.add_up(&long, &mut sizes);
+            self.add_up();
             grown = false;
             open.retain(|&(i, label)| {
-                let reaches = self.reaches(i, label, &sizes);
+                let reaches = self.reaches(i, label);
                 if !reaches {
-                    long[i] = true;
+                    self.long[i] = true;
                     grown = true;
                 }
                 reaches
             });
         }
-        self.write(&long, sizes)
+        self.write()
     }
 
     /// What the first n flexible pieces take.
-    fn add_up(&self, long: &[bool], sizes: &mut [u32]) {
+    fn add_up(&mut self) {
+        self.sizes.clear();
+        self.sizes.push(0);
         let mut sum = 0;
-        for ((&(at, flex), &long), behind) in self.flex.iter().zip(long).zip(&mut sizes[1..]) {
+        self.sizes.extend(self.flex.iter().zip(&self.long).map(|(&(at, flex), &long)| {
             sum += size(flex, long, at + sum);
-            *behind = sum;
-        }
+            sum
+        }));
     }
 
     /// From the end of a flexible piece to a label.
-    fn distance(&self, i: usize, label: Label, sizes: &[u32]) -> i64 {
+    fn distance(&self, i: usize, label: Label) -> i64 {
         let target = self.labels[label.0 as usize];
-        i64::from(target.byte + sizes[target.flex as usize]) - i64::from(self.flex[i].0 + sizes[i + 1])
+        i64::from(target.byte + self.sizes[target.flex as usize]) - i64::from(self.flex[i].0 + self.sizes[i + 1])
     }
 
     /// Whether the short form of a branch reaches its label.
-    fn reaches(&self, i: usize, label: Label, sizes: &[u32]) -> bool {
-        i8::try_from(self.distance(i, label, sizes)).is_ok()
+    fn reaches(&self, i: usize, label: Label) -> bool {
+        i8::try_from(self.distance(i, label)).is_ok()
     }
 
-    fn write(self, long: &[bool], sizes: Vec<u32>) -> Resolved {
-        let total = self.bytes.len() + sizes[self.flex.len()] as usize;
+    fn write(&mut self) -> Vec<u8> {
+        let bytes = self.bytes.as_slice();
+        let total = bytes.len() + self.sizes[self.flex.len()] as usize;
         // (Short pieces are written as eight bytes first, and behind the clone comes filler.)
         let mut code = Vec::with_capacity(total + 16);
-        let mut pieces = Vec::with_capacity(self.flex.len());
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.clear();
         let mut copied = 0;
         // At most eight bytes, the first lowest, of which so many count.
         let put = |code: &mut Vec<u8>, bytes: u64, len: u8| {
@@ -264,10 +262,10 @@ impl Buffer {
             [len, 0, 0]
         };
         for (i, &(at, flex)) in self.flex.iter().enumerate() {
-            code.extend_from_slice(&self.bytes[copied..at as usize]);
+            code.extend_from_slice(&bytes[copied..at as usize]);
             copied = at as usize;
-            let distance = |label: Label| self.distance(i, label, &sizes);
-            pieces.push(match (flex, long[i]) {
+            let distance = |label: Label| self.distance(i, label);
+            pieces.push(match (flex, self.long[i]) {
                 (Flex::Jmp(l), false) => put(&mut code, 0xeb | u64::from(distance(l) as u8) << 8, 2),
                 (Flex::Jmp(l), true) => put(&mut code, 0xe9 | u64::from(distance(l) as u32) << 8, 5),
                 (Flex::Jcc(condition, l), false) => put(&mut code, u64::from(0x70 | condition) | u64::from(distance(l) as u8) << 8, 2),
@@ -283,7 +281,7 @@ impl Buffer {
                     [2 + u8::from(addr32), 2, 5]
                 }
                 (Flex::Align(_), _) => {
-                    let padding = (sizes[i + 1] - sizes[i]) as usize;
+                    let padding = (self.sizes[i + 1] - self.sizes[i]) as usize;
                     let first = padding.min(9);
                     code.extend_from_slice(asm::nop(first));
                     code.extend_from_slice(asm::nop(padding - first));
@@ -291,8 +289,9 @@ impl Buffer {
                 }
             });
         }
-        code.extend_from_slice(&self.bytes[copied..]);
-        Resolved { code, pieces, flex: self.flex, sizes, labels: self.labels }
+        code.extend_from_slice(&bytes[copied..]);
+        self.pieces = pieces;
+        code
     }
 }
 
@@ -307,15 +306,21 @@ fn short(code: &mut Vec<u8>, opcode: u8, addr32: bool, distance: u8) {
 mod tests {
     use super::*;
 
+    fn buffer(labels: usize) -> Buffer {
+        let mut b = Buffer::default();
+        b.begin(labels);
+        b
+    }
+
     #[test]
     fn branches_take_the_shortest_form_that_reaches() {
         for gap in [0usize, 100, 127, 128, 129, 1000] {
-            let mut b = Buffer::new(1);
+            let mut b = buffer(1);
             b.push(Flex::Jcc(4, Label(0)));
-            b.bytes.extend(std::iter::repeat_n(0x90, gap));
+            b.bytes.extend_from_slice(&vec![0x90; gap]);
             b.bind(Label(0));
-            b.bytes.push(0xc3);
-            let code = b.resolve().code;
+            b.bytes.extend_from_slice(&[0xc3]);
+            let code = b.resolve();
             if gap <= 127 {
                 assert_eq!(code[..2], [0x74, gap as u8]);
             } else {
@@ -327,64 +332,63 @@ mod tests {
 
     #[test]
     fn one_branch_that_grows_may_push_another() {
-        let mut b = Buffer::new(2);
+        let mut b = buffer(2);
         b.push(Flex::Jmp(Label(0)));
-        b.bytes.extend([0x90; 125]);
+        b.bytes.extend_from_slice(&[0x90; 125]);
         b.push(Flex::Jmp(Label(1)));
         b.bind(Label(0));
-        b.bytes.extend([0x90; 200]);
+        b.bytes.extend_from_slice(&[0x90; 200]);
         b.bind(Label(1));
-        let code = b.resolve().code;
+        let code = b.resolve();
         assert_eq!(code[0], 0xe9, "the second jump takes five bytes, so the first no longer reaches");
         assert_eq!(code[1..5], 130i32.to_le_bytes());
     }
 
     #[test]
     fn backward_branches_count_from_their_own_end() {
-        let mut b = Buffer::new(1);
+        let mut b = buffer(1);
         b.bind(Label(0));
-        b.bytes.extend([0x90; 126]);
+        b.bytes.extend_from_slice(&[0x90; 126]);
         b.push(Flex::Jmp(Label(0)));
-        assert_eq!(b.resolve().code[126..], [0xeb, 0x80]);
+        assert_eq!(b.resolve()[126..], [0xeb, 0x80]);
     }
 
     #[test]
     fn a_far_loop_jumps_twice_and_keeps_flags() {
-        let mut b = Buffer::new(1);
+        let mut b = buffer(1);
         b.bind(Label(0));
-        b.bytes.extend([0x90; 200]);
+        b.bytes.extend_from_slice(&[0x90; 200]);
         b.push(Flex::Short { opcode: 0xe2, addr32: false, label: Label(0) });
-        let resolved = b.resolve();
-        assert_eq!(resolved.code[200..205], [0xe2, 2, 0xeb, 5, 0xe9]);
-        assert_eq!(resolved.code[205..], (-209i32).to_le_bytes());
-        assert_eq!(resolved.pieces, [[2, 2, 5]]);
+        let code = b.resolve();
+        assert_eq!(code[200..205], [0xe2, 2, 0xeb, 5, 0xe9]);
+        assert_eq!(code[205..], (-209i32).to_le_bytes());
+        assert_eq!(b.pieces(), [[2, 2, 5]]);
     }
 
     #[test]
     fn alignment_fills_up_to_sixteen() {
         for before in 0..32usize {
-            let mut b = Buffer::new(1);
-            b.bytes.extend(std::iter::repeat_n(0xcc, before));
+            let mut b = buffer(1);
+            b.bytes.extend_from_slice(&vec![0xcc; before]);
             b.push(Flex::Align(15));
             b.bind(Label(0));
-            b.bytes.push(0xc3);
-            let r = b.resolve();
-            assert_eq!(r.label(Label(0)) % 16, 0);
-            assert_eq!(r.code.len(), before.next_multiple_of(16) + 1);
+            b.bytes.extend_from_slice(&[0xc3]);
+            let code = b.resolve();
+            assert_eq!(b.offset_of(Label(0)) % 16, 0);
+            assert_eq!(code.len(), before.next_multiple_of(16) + 1);
         }
     }
 
-    /// Which pieces become long if all are looked at in every round.
-    fn all_rounds(b: &Buffer) -> Vec<bool> {
-        let mut long = vec![false; b.flex.len()];
-        let mut sizes = vec![0; b.flex.len() + 1];
+    /// Makes those pieces long that become so if all are looked at in every round.
+    fn all_rounds(b: &mut Buffer) {
+        b.long = vec![false; b.flex.len()];
         loop {
-            b.add_up(&long, &mut sizes);
-            let more: Vec<bool> = (0..b.flex.len()).map(|i| long[i] || b.flex[i].1.label().is_some_and(|l| !b.reaches(i, l, &sizes))).collect();
-            if more == long {
-                return long;
+            b.add_up();
+            let more: Vec<bool> = (0..b.flex.len()).map(|i| b.long[i] || b.flex[i].1.label().is_some_and(|l| !b.reaches(i, l))).collect();
+            if more == b.long {
+                return;
             }
-            long = more;
+            b.long = more;
         }
     }
 
@@ -397,12 +401,12 @@ mod tests {
         };
         for round in 0..300 {
             let labels = 2 + random(30);
-            let mut b = Buffer::new(labels as usize);
+            let mut b = buffer(labels as usize);
             // (Alignment and `loop`s in two thirds.)
             let kinds = if round % 3 == 0 { 2 } else { 4 };
             for label in 0..labels {
                 b.bind(Label(label));
-                b.bytes.extend(std::iter::repeat_n(0x90, random(30) as usize));
+                b.bytes.extend_from_slice(&vec![0x90; random(30) as usize]);
                 for _ in 0..random(4) {
                     let label = Label(random(labels));
                     b.push(match random(kinds) {
@@ -413,10 +417,10 @@ mod tests {
                     });
                 }
             }
-            let long = all_rounds(&b);
-            let mut sizes = vec![0; long.len() + 1];
-            b.add_up(&long, &mut sizes);
-            assert_eq!(b.resolve().sizes, sizes);
+            all_rounds(&mut b);
+            let sizes = b.sizes.clone();
+            b.resolve();
+            assert_eq!(b.sizes, sizes);
         }
     }
 }

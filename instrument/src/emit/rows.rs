@@ -1,6 +1,6 @@
 //! The sidecar's rows of one function.
 
-use super::relax::{Label, Pos, Resolved};
+use super::relax::{Buffer, Label, Pos};
 use super::{EmitError, Rows};
 use crate::ir::{Function, Insn, InsnId, RegionPlan};
 use crate::loops::NO_LOOP;
@@ -9,7 +9,7 @@ use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG
 
 /// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (of the instructions that do not start at their
 /// labels, in order), and those in `ptwrites`.
-pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[(InsnId, Pos)], resolved: &Resolved, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
+pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[(InsnId, Pos)], resolved: &Buffer, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
     let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),

@@ -1,9 +1,10 @@
 //! Collects a function's instructions together with what the address map has to say about them.
 
-use super::relax::{Buffer, Flex, Label, Pieces, Resolved};
+use super::asm::Encoded;
+use super::bytes::Bytes;
+use super::relax::{Buffer, Flex, Label, Pieces};
 use super::{Fixup, FixupKind, Fixups};
-use crate::ir::Insn;
-use mgz_annotations_schema::abi::{ProbeState, STATE_COUNTED};
+use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED};
 
 /// The probe states around the first instruction of a flexible piece, if it becomes several.
 #[derive(Clone, Copy, Debug)]
@@ -16,68 +17,151 @@ struct Inside {
     behind: u32,
 }
 
-/// The function under construction.
+/// The function under construction. The default is none: it waits for [`Sink::begin`].
+#[derive(Default)]
 pub struct Sink {
     /// Code.
     pub buffer: Buffer,
     /// Address map stream, in which each flexible piece has one byte so far: the original's length.
-    stream: Vec<u8>,
+    stream: Bytes,
     /// Per flexible piece: where that byte is.
     flexes: Vec<u32>,
     insides: Vec<Inside>,
     /// Fields that depend on where the clone lies, at their places in [`Buffer::bytes`] so far.
     fixups: Fixups,
     states: States,
-    current: ProbeState,
+    current: State,
     /// Number of `current`.
     number: u32,
-    /// The stream does not say so yet.
-    is_pending: bool,
+    /// What the stream does not yet say of that, the first byte lowest.
+    unsaid: u64,
+    /// How many bytes that takes.
+    unsaid_len: u8,
+}
+
+/// A [`ProbeState`] as one number, in which its bytes are in their order, the first lowest: it is changed and looked up for every instruction of a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State(u128);
+
+impl State {
+    /// [`ProbeState::IDLE`].
+    pub const IDLE: State = State((u128::MAX >> 32) << 32 | (NO_REG as u128) << State::BASE_REG);
+
+    const SLOTS_DONE: u32 = 0;
+    const BASE_REG: u32 = 8;
+    const BASE_AHEAD: u32 = 16;
+    const FLAGS: u32 = 24;
+
+    /// This one.
+    #[inline]
+    pub fn of(state: &ProbeState) -> State {
+        State(key(state))
+    }
+
+    /// The state itself.
+    fn open(self) -> ProbeState {
+        let [slots_done, base_reg, base_ahead, flags, ..] = self.0.to_le_bytes();
+        ProbeState { slots_done, base_reg, base_ahead, flags, saved: self.saved() }
+    }
+
+    #[inline]
+    fn with_byte(self, at: u32, byte: u8) -> State {
+        State(self.0 & !(0xff << at) | u128::from(byte) << at)
+    }
+
+    /// With [`ProbeState::slots_done`].
+    #[inline]
+    #[must_use]
+    pub fn with_slots_done(self, slots: u8) -> State {
+        self.with_byte(State::SLOTS_DONE, slots)
+    }
+
+    /// With [`ProbeState::base_reg`].
+    #[inline]
+    #[must_use]
+    pub fn with_base_reg(self, register: u8) -> State {
+        self.with_byte(State::BASE_REG, register)
+    }
+
+    /// With [`ProbeState::base_ahead`].
+    #[inline]
+    #[must_use]
+    pub fn with_base_ahead(self, slots: u8) -> State {
+        self.with_byte(State::BASE_AHEAD, slots)
+    }
+
+    /// With these flags besides its own.
+    #[inline]
+    #[must_use]
+    pub fn with(self, flags: u8) -> State {
+        State(self.0 | u128::from(flags) << State::FLAGS)
+    }
+
+    /// Without these flags.
+    #[inline]
+    #[must_use]
+    pub fn without(self, flags: u8) -> State {
+        State(self.0 & !(u128::from(flags) << State::FLAGS))
+    }
+
+    /// [`ProbeState::saved`].
+    pub fn saved(self) -> [[u8; 2]; 6] {
+        let bytes = self.0.to_le_bytes();
+        std::array::from_fn(|n| [bytes[4 + 2 * n], bytes[5 + 2 * n]])
+    }
+
+    /// With [`ProbeState::saved`].
+    #[must_use]
+    pub fn with_saved(self, saved: [[u8; 2]; 6]) -> State {
+        State::of(&ProbeState { saved, ..self.open() })
+    }
 }
 
 /// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
+#[derive(Default)]
 struct States {
-    all: Vec<ProbeState>,
-    /// Their keys and numbers plus one, 0 in free slots, of which there are at least as many as others.
-    slots: Vec<(u128, u32)>,
+    all: Vec<State>,
+    /// Their numbers plus one, 0 in free slots, of which there are at least as many as others.
+    slots: Vec<u32>,
 }
 
 impl States {
     /// Slots at first, a power of two: most functions have few states.
     const SLOTS: usize = 64;
 
-    fn new() -> States {
-        let mut states = States { all: Vec::with_capacity(States::SLOTS / 2), slots: vec![(0, 0); States::SLOTS] };
-        states.number(&ProbeState::IDLE);
-        states
+    /// Begins with [`State::IDLE`] alone.
+    fn begin(&mut self) {
+        self.all.clear();
+        self.slots.clear();
+        self.slots.resize(States::SLOTS, 0);
+        self.number(State::IDLE);
     }
 
     /// Where a state's slot is looked for first.
     #[inline]
-    fn first_slot(&self, key: u128) -> usize {
+    fn first_slot(&self, state: State) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = ((key as u64).wrapping_mul(FACTOR) ^ (key >> 64) as u64).wrapping_mul(FACTOR);
+        let hash = ((state.0 as u64).wrapping_mul(FACTOR) ^ (state.0 >> 64) as u64).wrapping_mul(FACTOR);
         (hash >> 32) as usize & (self.slots.len() - 1)
     }
 
     #[inline]
-    fn number(&mut self, state: &ProbeState) -> u32 {
-        let key = key(state);
-        let mut at = self.first_slot(key);
+    fn number(&mut self, state: State) -> u32 {
+        let mut at = self.first_slot(state);
         loop {
-            match self.slots[at] {
-                (_, 0) => return self.add(at, state),
-                (other, number) if other == key => return number - 1,
-                _ => at = (at + 1) & (self.slots.len() - 1),
+            match (self.slots[at] as usize).checked_sub(1) {
+                None => return self.add(at, state),
+                Some(number) if self.all[number] == state => return number as u32,
+                Some(_) => at = (at + 1) & (self.slots.len() - 1),
             }
         }
     }
 
     /// Gives a new state its number, and the slot that is free for it.
     #[inline(never)]
-    fn add(&mut self, slot: usize, state: &ProbeState) -> u32 {
-        self.all.push(*state);
-        self.slots[slot] = (key(state), self.all.len() as u32);
+    fn add(&mut self, slot: usize, state: State) -> u32 {
+        self.all.push(state);
+        self.slots[slot] = self.all.len() as u32;
         if 2 * self.all.len() > self.slots.len() {
             self.grow();
         }
@@ -85,22 +169,23 @@ impl States {
     }
 
     fn grow(&mut self) {
-        let old = std::mem::take(&mut self.slots);
-        self.slots = vec![(0, 0); 2 * old.len()];
-        for slot in old.into_iter().filter(|slot| slot.1 != 0) {
-            let mut at = self.first_slot(slot.0);
-            while self.slots[at].1 != 0 {
+        let slots = 2 * self.slots.len();
+        self.slots.clear();
+        self.slots.resize(slots, 0);
+        for (state, number) in self.all.iter().zip(1..) {
+            let mut at = self.first_slot(*state);
+            while self.slots[at] != 0 {
                 at = (at + 1) & (self.slots.len() - 1);
             }
-            self.slots[at] = slot;
+            self.slots[at] = number;
         }
     }
 }
 
 /// A finished function.
 pub struct Finished {
-    /// Code and places.
-    pub resolved: Resolved,
+    /// Code.
+    pub code: Vec<u8>,
     /// Fixups at their final offsets.
     pub fixups: Fixups,
     /// Address map stream.
@@ -117,47 +202,87 @@ pub fn key(state: &ProbeState) -> u128 {
 }
 
 impl Sink {
-    /// An empty function with so many labels.
-    pub fn new(labels: usize) -> Sink {
-        Sink {
-            buffer: Buffer::new(labels),
-            stream: Vec::with_capacity(labels * 2),
-            flexes: Vec::with_capacity(labels / 4),
-            insides: Vec::new(),
-            fixups: Fixups::with_capacity(labels / 2),
-            states: States::new(),
-            current: ProbeState::IDLE,
-            number: 0,
-            is_pending: false,
-        }
+    /// Begins a function with so many labels, in the memory of the one before.
+    pub fn begin(&mut self, labels: usize) {
+        self.buffer.begin(labels);
+        self.stream.clear();
+        self.flexes.clear();
+        self.insides.clear();
+        self.fixups.clear();
+        self.states.begin();
+        (self.current, self.number) = (State::IDLE, 0);
+        (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
     /// Appends a token of the stream, behind the state that it is the first in.
     #[inline]
     fn token(&mut self, token: u8) {
-        self.say();
-        self.stream.push(token);
+        let tokens = self.unsaid | u64::from(token) << (8 * self.unsaid_len);
+        self.stream.put(tokens.into(), self.unsaid_len + 1);
+        (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
     /// Lets the stream say what holds from here on.
     #[inline]
     fn say(&mut self) {
-        if std::mem::take(&mut self.is_pending) {
-            say(&mut self.stream, self.number);
+        self.stream.put(self.unsaid.into(), self.unsaid_len);
+        (self.unsaid, self.unsaid_len) = (0, 0);
+    }
+
+    /// The stream does not yet say what holds.
+    #[inline]
+    fn begin_state(&mut self) {
+        (self.unsaid, self.unsaid_len) = (u64::from(self.number) << 8, 2);
+        // Most functions have few states.
+        if self.number >= 0x80 {
+            self.begin_far_state();
         }
     }
 
-    /// Appends one instruction that stands for `orig` original bytes (0: inserted). The closure may return
-    /// the offset in the buffer of a field to be filled in.
-    #[inline]
-    pub fn insn(&mut self, orig: u8, fixup: Option<FixupKind>, encode: impl FnOnce(&mut Vec<u8>) -> usize) {
-        let start = self.buffer.bytes.len();
-        let field = encode(&mut self.buffer.bytes);
-        let end = self.buffer.bytes.len();
-        self.token(orig << 4 | (end - start) as u8);
-        if let Some(kind) = fixup {
-            self.fixups.push(Fixup { at: field as u32, end: end as u32, kind });
+    /// The same for one whose number takes several bytes.
+    #[cold]
+    #[inline(never)]
+    fn begin_far_state(&mut self) {
+        let mut tokens = Vec::new();
+        say(&mut tokens, self.number);
+        self.unsaid = tokens.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+        self.unsaid_len = tokens.len() as u8;
+    }
+
+    /// Appends one instruction that stands for `orig` original bytes (0: inserted). `field`: four of its bytes that depend on the layout, from here on.
+    pub fn insn(&mut self, orig: u8, bytes: &[u8], field: Option<(usize, FixupKind)>) {
+        if let Some((at, kind)) = field {
+            self.fixup(at, bytes.len(), kind);
         }
+        self.buffer.bytes.extend_from_slice(bytes);
+        self.token(orig << 4 | bytes.len() as u8);
+    }
+
+    /// Appends one instruction that stands for `orig` original bytes (0: inserted).
+    pub fn put(&mut self, orig: u8, code: Encoded) {
+        code.append(&mut self.buffer.bytes);
+        self.token(orig << 4 | code.len());
+    }
+
+    /// The same for an instruction whose last four bytes depend on the layout.
+    #[inline]
+    pub fn put_open(&mut self, orig: u8, code: Encoded, kind: FixupKind) {
+        self.put(orig, code);
+        let end = self.buffer.bytes.len() as u32;
+        self.fixups.push(Fixup { at: end - 4, end, kind });
+    }
+
+    /// The same for one with such bytes anywhere.
+    pub fn put_field(&mut self, orig: u8, code: Encoded, at: usize, kind: FixupKind) {
+        self.fixup(at, code.len().into(), kind);
+        self.put(orig, code);
+    }
+
+    /// Appends one inserted instruction whose last four bytes are a record id.
+    #[inline]
+    pub fn put_id(&mut self, code: Encoded, number: u32) {
+        self.put(0, code);
+        self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
     }
 
     /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
@@ -166,21 +291,17 @@ impl Sink {
         self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
     }
 
-    /// Appends instructions as they are. `first` is the number of the first, whose label, and those of the others, are put where they begin.
-    pub fn copy(&mut self, first: usize, insns: &[Insn], bytes: &[u8]) {
+    /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length of each of them twice, in four bits each.
+    pub fn copy(&mut self, from: &[u8], len: usize, tokens: u64, count: u8) {
+        self.buffer.bytes.extend_from_start(from, len);
         self.say();
-        self.buffer.bind_run(first, insns);
-        self.buffer.bytes.extend_from_slice(bytes);
-        self.stream.extend(insns.iter().map(|insn| insn.len << 4 | insn.len));
+        self.stream.put(tokens.into(), count);
     }
 
     /// Appends one inserted instruction without fields.
     #[inline]
-    pub fn inserted(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        self.insn(0, None, |out| {
-            encode(out);
-            0
-        });
+    pub fn inserted(&mut self, code: Encoded) {
+        self.put(0, code);
     }
 
     /// Appends a flexible piece that stands for `orig` original bytes.
@@ -192,8 +313,7 @@ impl Sink {
 
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
-        let counted = ProbeState { flags: self.current.flags | STATE_COUNTED, ..self.current };
-        let inside = self.states.number(&counted);
+        let inside = self.states.number(self.current.with(STATE_COUNTED));
         self.insides.push(Inside { flex: self.flexes.len() as u32, inside, behind: self.number });
         self.flex(orig, flex);
     }
@@ -210,23 +330,18 @@ impl Sink {
 
     /// Says what holds from here on.
     #[inline]
-    pub fn state(&mut self, change: impl FnOnce(&mut ProbeState)) {
-        let mut next = self.current;
-        change(&mut next);
-        if key(&next) != key(&self.current) {
-            self.turn(next);
+    pub fn state(&mut self, change: impl FnOnce(State) -> State) {
+        let next = change(self.current);
+        if next != self.current {
+            self.current = next;
+            self.number = self.states.number(next);
+            self.begin_state();
         }
     }
 
-    fn turn(&mut self, next: ProbeState) {
-        self.current = next;
-        self.number = self.states.number(&next);
-        self.is_pending = true;
-    }
-
     /// What holds here.
-    pub fn current(&self) -> &ProbeState {
-        &self.current
+    pub fn current(&self) -> State {
+        self.current
     }
 
     /// Puts an instruction's label here.
@@ -234,21 +349,20 @@ impl Sink {
         self.buffer.bind(label);
     }
 
-    /// Chooses branch sizes and ends the function.
-    pub fn finish(mut self) -> Finished {
+    /// Chooses branch sizes and ends the function. Its buffer then tells places in it.
+    pub fn finish(&mut self) -> Finished {
         self.say();
-        let is_aligned = self.buffer.is_aligned();
-        let is_even = self.buffer.is_even();
-        let resolved = self.buffer.resolve();
-        let stream = match is_even {
-            true => {
-                self.flexes.iter().zip(&resolved.pieces).for_each(|(&at, pieces)| self.stream[at as usize] |= pieces[0]);
-                // (There is more room than that takes, which would be kept until the layout is known. So is that of the states.)
-                self.stream.as_slice().to_vec()
-            }
-            false => with_pieces(&self.stream, &self.flexes, &self.insides, &resolved.pieces),
+        let code = self.buffer.resolve();
+        let pieces = self.buffer.pieces();
+        let stream = if self.buffer.is_even() {
+            let stream = self.stream.as_mut_slice();
+            self.flexes.iter().zip(pieces).for_each(|(&at, pieces)| stream[at as usize] |= pieces[0]);
+            stream.to_vec()
+        } else {
+            with_pieces(self.stream.as_slice(), &self.flexes, &self.insides, pieces)
         };
-        Finished { fixups: self.fixups.settled(&resolved), stream, states: self.states.all.as_slice().to_vec(), is_aligned, resolved }
+        let states = self.states.all.iter().map(|s| s.open()).collect();
+        Finished { code, fixups: self.fixups.settled(&self.buffer), stream, states, is_aligned: self.buffer.is_aligned() }
     }
 }
 

@@ -7,7 +7,8 @@
 //! Nothing here touches flags, and nothing below the stack pointer is written but what the original instruction would have
 //! overwritten.
 
-use super::asm::{self, Mem};
+use super::asm;
+use super::bytes::Bytes;
 use super::code::{Emitter, MOV_LOAD, MOV_STORE};
 use super::{EmitError, FixupKind};
 use crate::ir::{Gpr, Insn};
@@ -24,12 +25,12 @@ impl Emitter<'_> {
         let inst = &insn.inst;
         match (inst.flow_control(), inst.mnemonic()) {
             (FlowControl::Return, Mnemonic::Ret) if inst.op_count() == 0 => {
-                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_RETURN));
+                self.sink.put(insn.len, asm::jump_gs(GS_RETURN));
             }
             (FlowControl::Call, Mnemonic::Call) if inst.is_call_near() => {
                 self.push_return(insn);
                 let target = inst.near_branch_target();
-                self.sink.insn(insn.len, Some(FixupKind::Call(target)), asm::jmp32);
+                self.sink.put_open(insn.len, asm::jmp32(), FixupKind::Call(target));
                 self.back();
             }
             (FlowControl::IndirectCall, Mnemonic::Call) if inst.is_call_near_indirect() => {
@@ -38,7 +39,7 @@ impl Emitter<'_> {
                 if borrowed {
                     self.give_back(register, PLACE_RAX);
                 }
-                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_CALL));
+                self.sink.put(insn.len, asm::jump_gs(GS_CALL));
                 self.back();
             }
             (FlowControl::IndirectBranch, Mnemonic::Jmp) if inst.is_jmp_near_indirect() => {
@@ -49,7 +50,7 @@ impl Emitter<'_> {
                 if borrowed {
                     self.give_back(register, PLACE_RAX);
                 }
-                self.sink.insn(insn.len, None, |out| asm::jump_gs(out, GS_JUMP));
+                self.sink.put(insn.len, asm::jump_gs(GS_JUMP));
             }
             // `ret n`, far transfers and returns from interrupts: no compiler makes them.
             (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => return Err(EmitError::Encoding),
@@ -65,11 +66,8 @@ impl Emitter<'_> {
         if self.fixed
             && let Ok(next) = i32::try_from(next)
         {
-            self.sink.inserted(|out| {
-                out.push(0x68);
-                out.extend_from_slice(&next.to_le_bytes());
-            });
-            self.sink.state(|s| s.flags |= STATE_PUSHED);
+            self.sink.inserted(asm::push_imm32(next));
+            self.sink.state(|s| s.with(STATE_PUSHED));
             return;
         }
         let (register, borrowed) = self.free_register(insn);
@@ -94,9 +92,9 @@ impl Emitter<'_> {
     /// Pushes the original address behind a call. The register is free.
     fn address_and_push(&mut self, insn: &Insn, register: Gpr) {
         let next = insn.next();
-        self.sink.insn(0, Some(FixupKind::Original(next)), |out| asm::lea_rip(out, register));
-        self.sink.inserted(|out| asm::push(out, register));
-        self.sink.state(|s| s.flags |= STATE_PUSHED);
+        self.sink.put_open(0, asm::lea_rip(register), FixupKind::Original(next));
+        self.sink.inserted(asm::push(register));
+        self.sink.state(|s| s.with(STATE_PUSHED));
     }
 
     /// Puts the address that an indirect call or jump goes to into its place. Returns the register that it was in, and whether that is saved.
@@ -119,24 +117,19 @@ impl Emitter<'_> {
             if modrm & 0xc7 != 5 || rest.len() != 4 {
                 return Err(EmitError::Encoding);
             }
-            self.sink.insn(0, Some(FixupKind::Original(target)), |out| {
-                out.extend_from_slice(&load);
-                out.len() - 4
-            });
+            self.sink.insn(0, &load, Some((load.len() - 4, FixupKind::Original(target))));
         } else {
-            self.sink.inserted(|out| out.extend_from_slice(&load));
+            self.sink.insn(0, &load, None);
         }
-        self.sink.inserted(|out| asm::mov(out, true, MOV_STORE, register, &Mem::gs(GS_SPILL + 8 * u32::from(PLACE_TARGET))));
+        self.sink.inserted(asm::mov_gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(PLACE_TARGET)));
         Ok((register, borrowed))
     }
 
     /// Where code without a clone comes back.
     fn back(&mut self) {
-        self.sink.state(|s| s.flags = STATE_BACK);
-        self.sink.inserted(|out| {
-            asm::call_gs(out, GS_BACK);
-        });
-        self.sink.state(|s| s.flags = 0);
+        self.sink.state(|s| s.without(!0).with(STATE_BACK));
+        self.sink.inserted(asm::call_gs(GS_BACK));
+        self.sink.state(|s| s.without(!0));
     }
 }
 
@@ -145,15 +138,17 @@ pub const THUNK_BYTES: usize = 48;
 
 /// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it is out of reach.
 pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(THUNK_BYTES);
-    let place = |n: u8| Mem::gs(GS_SPILL + 8 * u32::from(n));
-    asm::mov(&mut out, true, MOV_STORE, RAX, &place(PLACE_RAX));
-    let field = asm::lea_rip(&mut out, RAX);
+    let mut out = Bytes::with_room(THUNK_BYTES);
+    let place = |n: u8| GS_SPILL + 8 * u32::from(n);
+    asm::mov_gs(true, MOV_STORE, RAX, place(PLACE_RAX)).append(&mut out);
+    asm::lea_rip(RAX).append(&mut out);
+    let field = out.len() - 4;
     let distance = i32::try_from(target.wrapping_sub(at + out.len() as u64) as i64).ok()?;
-    out[field..field + 4].copy_from_slice(&distance.to_le_bytes());
-    asm::mov(&mut out, true, MOV_STORE, RAX, &place(PLACE_TARGET));
-    asm::mov(&mut out, true, MOV_LOAD, RAX, &place(PLACE_RAX));
-    asm::jump_gs(&mut out, if call { GS_CALL } else { GS_JUMP });
+    out.as_mut_slice()[field..].copy_from_slice(&distance.to_le_bytes());
+    asm::mov_gs(true, MOV_STORE, RAX, place(PLACE_TARGET)).append(&mut out);
+    asm::mov_gs(true, MOV_LOAD, RAX, place(PLACE_RAX)).append(&mut out);
+    asm::jump_gs(if call { GS_CALL } else { GS_JUMP }).append(&mut out);
+    let mut out = out.as_slice().to_vec();
     out.resize(THUNK_BYTES, 0xcc);
     Some(out)
 }

@@ -5,13 +5,14 @@
 //! whoever is interrupted on such an edge may run the branch again: the code belongs to it.
 
 use super::FixupKind;
-use super::asm;
+use super::asm::{self, Encoded};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE};
 use super::relax::{Flex, Label};
+use super::sink::State;
 use crate::ir::{Gpr, Insn, InsnId};
 use crate::stay::Place;
 use iced_x86::{FlowControl, Mnemonic};
-use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG, ProbeState, STATE_LATE};
+use mgz_annotations_schema::abi::{GS_CURSOR, NO_REG, STATE_LATE};
 
 impl Emitter<'_> {
     /// The stay of the block at hand.
@@ -33,16 +34,13 @@ impl Emitter<'_> {
         let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
             self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
-            let mut state = self.stays.state(from);
-            if let Some(kept) = self.kept {
-                state.base_reg = kept.0;
-            }
-            self.sink.state(|s| *s = state);
+            let state = self.state_at(from);
+            self.sink.state(|_| state);
             self.transit(from, self.here());
         }
         self.kept = block.filter(|_| self.here().is_none()).and_then(|t| self.arriving(t, |_| true));
         let state = self.state_here();
-        self.sink.state(|s| *s = state);
+        self.sink.state(|_| state);
         block
     }
 
@@ -92,18 +90,19 @@ impl Emitter<'_> {
     }
 
     /// What holds at the place at hand between regions.
-    pub(super) fn state_here(&self) -> ProbeState {
-        let mut state = self.stays.state(self.here());
-        if let Some(kept) = self.kept {
-            state.base_reg = kept.0;
-        }
-        state
+    pub(super) fn state_here(&self) -> State {
+        self.state_at(self.here())
+    }
+
+    fn state_at(&self, place: Place) -> State {
+        let state = self.stays.at(place).map_or(State::IDLE, |stay| State::of(&stay.state()));
+        self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
     /// From here on no register is known to hold the cursor.
     pub(super) fn forget(&mut self) {
         if self.kept.take().is_some() {
-            self.sink.state(|s| s.base_reg = NO_REG);
+            self.sink.state(|s| s.with_base_reg(NO_REG));
         }
     }
 
@@ -128,10 +127,10 @@ impl Emitter<'_> {
         if let Some(stay) = self.stays.at(from) {
             if stay.late {
                 self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
-                self.sink.state(|s| s.flags &= !STATE_LATE);
+                self.sink.state(|s| s.without(STATE_LATE));
             }
             if keeps.is_none() {
-                self.sink.state(|s| s.base_reg = NO_REG);
+                self.sink.state(|s| s.with_base_reg(NO_REG));
             }
             for (reg, place) in stay.borrowed().rev() {
                 self.give_back(reg, place);
@@ -144,14 +143,11 @@ impl Emitter<'_> {
             match self.kept.filter(|_| from.is_none()) {
                 None => self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR),
                 Some(kept) if kept == stay.cursor.reg => {}
-                Some(kept) => self.sink.inserted(|out| asm::move32(out, stay.cursor.reg, kept)),
+                Some(kept) => self.sink.inserted(asm::move32(stay.cursor.reg, kept)),
             }
         }
-        let mut state = self.stays.state(to);
-        if let Some(cursor) = keeps {
-            state.base_reg = cursor.reg.0;
-        }
-        self.sink.state(|s| *s = state);
+        let state = self.stays.at(to).map_or(State::IDLE, |stay| State::of(&stay.state()));
+        self.sink.state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
     /// Gives a borrowed register back before an instruction that leaves the function or the stay.
@@ -164,7 +160,7 @@ impl Emitter<'_> {
         };
         if leaves {
             self.transit(self.here(), None);
-            self.sink.state(|s| s.base_reg = NO_REG);
+            self.sink.state(|s| s.with_base_reg(NO_REG));
         }
     }
 
@@ -189,7 +185,7 @@ impl Emitter<'_> {
     pub(super) fn jump(&mut self, orig: u8, to: Result<Label, u64>) {
         match to {
             Ok(label) => self.sink.flex(orig, Flex::Jmp(label)),
-            Err(target) => self.sink.insn(orig, Some(FixupKind::Code(target)), asm::jmp32),
+            Err(target) => self.sink.put_open(orig, asm::jmp32(), FixupKind::Code(target)),
         }
     }
 
@@ -198,10 +194,7 @@ impl Emitter<'_> {
         let Some(place) = transit else {
             match to {
                 Ok(label) => self.sink.flex(orig, Flex::Jcc(condition, label)),
-                Err(target) => self.sink.insn(orig, Some(FixupKind::Code(target)), |out| {
-                    out.extend_from_slice(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
-                    out.len() - 4
-                }),
+                Err(target) => self.sink.put_open(orig, Encoded::of(&[0x0f, 0x80 | condition, 0, 0, 0, 0]), FixupKind::Code(target)),
             }
             return;
         };
@@ -212,6 +205,6 @@ impl Emitter<'_> {
         self.jump(orig, to);
         self.sink.bind(on);
         let state = self.state_here();
-        self.sink.state(|s| *s = state);
+        self.sink.state(|_| state);
     }
 }

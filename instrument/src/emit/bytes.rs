@@ -1,0 +1,114 @@
+//! Bytes that are appended a few at a time.
+
+/// Bytes that grow at their end. There is room behind them already, which is zero: most times, appending a few takes one comparison and no call.
+#[derive(Debug, Default)]
+pub struct Bytes {
+    /// They and the room.
+    all: Vec<u8>,
+    /// How many they are, which is known not to overflow where it is added to.
+    len: u32,
+}
+
+/// What is written at once.
+const CHUNK: usize = 16;
+
+impl Bytes {
+    /// None, with room for so many.
+    pub fn with_room(count: usize) -> Bytes {
+        Bytes { all: vec![0; count + CHUNK], len: 0 }
+    }
+
+    /// Takes all away; the room is what they had.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.all[..self.len()]
+    }
+
+    /// All of them, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        &mut self.all[..len]
+    }
+
+    /// Appends the first `len` of sixteen bytes, the lowest first.
+    #[inline]
+    pub fn put(&mut self, bytes: u128, len: u8) {
+        let start = self.len();
+        match self.all.get_mut(start..start + CHUNK) {
+            Some(room) => {
+                room.copy_from_slice(&bytes.to_le_bytes());
+                self.len += u32::from(len);
+            }
+            None => self.put_behind(bytes, len),
+        }
+    }
+
+    /// The same where room is to be made.
+    #[cold]
+    #[inline(never)]
+    fn put_behind(&mut self, bytes: u128, len: u8) {
+        self.grow(CHUNK);
+        self.put(bytes, len);
+    }
+
+    fn grow(&mut self, more: usize) {
+        self.all.resize(2 * self.all.len() + more, 0);
+    }
+
+    /// Appends these.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let (start, end) = (self.len(), self.len() + bytes.len());
+        if end > self.all.len() {
+            self.grow(bytes.len());
+        }
+        self.all[start..end].copy_from_slice(bytes);
+        self.len = end as u32;
+    }
+
+    /// Appends the first `len` bytes of a slice, which has as many.
+    #[inline]
+    pub fn extend_from_start(&mut self, from: &[u8], len: usize) {
+        match from.first_chunk::<CHUNK>() {
+            // (Copying a number of bytes that is known takes a fraction of the time.)
+            Some(&chunk) if len <= CHUNK => self.put(u128::from_le_bytes(chunk), len as u8),
+            _ => self.extend_from_slice(&from[..len]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ways_to_append_are_the_same() {
+        let source: Vec<u8> = (0..100).collect();
+        for room in [0, 5, 1000] {
+            let (mut bytes, mut expected) = (Bytes::with_room(room), Vec::new());
+            for n in 0..200 {
+                let (at, len) = (n % 83, n * 7 % 17);
+                match n % 3 {
+                    0 => bytes.put(u128::from_le_bytes(*source[at..].first_chunk().unwrap()), len as u8),
+                    1 => bytes.extend_from_start(&source[at..], len),
+                    _ => bytes.extend_from_slice(&source[at..at + len]),
+                }
+                expected.extend_from_slice(&source[at..at + len]);
+                assert_eq!((bytes.as_slice(), bytes.len()), (&expected[..], expected.len()));
+            }
+            bytes.extend_from_start(&source, 100);
+            bytes.extend_from_start(&source[95..], 5);
+            expected.extend_from_slice(&[&source[..], &source[95..]].concat());
+            assert_eq!(bytes.as_slice(), expected);
+        }
+    }
+}
