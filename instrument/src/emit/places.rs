@@ -1,7 +1,6 @@
 //! What is kept of each emitted function until the layout is known, in few bytes: a large program has millions of instructions, and memory that
 //! nobody has used yet is dear.
 
-use super::relax::Buffer;
 use super::{Fixup, FixupKind};
 
 /// Where the original's instructions are in the clone.
@@ -92,10 +91,11 @@ pub struct Fixups {
 /// No place: the id is that of the record before.
 const SHARED: u32 = u32::MAX;
 
+/// A field, by its distance from the one before; what a few of them have besides stands in front.
 #[derive(Clone, Copy, Debug)]
 struct Packed {
-    value: u64,
-    at: u32,
+    value: u32,
+    distance: u16,
     /// Bytes from the field's end to the instruction's.
     behind: u8,
     form: Form,
@@ -108,26 +108,75 @@ enum Form {
     Call,
     Table,
     RecordId,
-}
-
-impl Packed {
-    fn open(self) -> Fixup {
-        let (low, high) = (self.value as u32, (self.value >> 32) as u32);
-        let kind = match self.form {
-            Form::Original => FixupKind::Original(self.value),
-            Form::Code => FixupKind::Code(self.value),
-            Form::Call => FixupKind::Call(self.value),
-            Form::Table => FixupKind::Table { table: low, disp: high as i32 },
-            Form::RecordId => FixupKind::RecordId(low),
-        };
-        Fixup { at: self.at, end: self.at + 4 + u32::from(self.behind), kind }
-    }
+    /// No field: the value is the upper half of the next field's…
+    Upper,
+    /// …or is added to its distance.
+    Far,
 }
 
 impl Fixups {
+    /// Adds a field, `distance` bytes behind the one before.
+    #[inline]
+    fn push(&mut self, field: &Field, distance: u32) {
+        let (low, upper) = (field.value as u32, (field.value >> 32) as u32);
+        let distance = u16::try_from(distance).unwrap_or_else(|_| {
+            self.packed.push(Packed { value: distance, distance: 0, behind: 0, form: Form::Far });
+            0
+        });
+        if upper != 0 {
+            self.packed.push(Packed { value: upper, distance: 0, behind: 0, form: Form::Upper });
+        }
+        self.packed.push(Packed { value: low, distance, behind: field.behind, form: field.form });
+    }
+
+    /// All but record ids in the order of their places, then those.
+    pub fn iter(&self) -> impl Iterator<Item = Fixup> {
+        let (mut at, mut upper) = (0, 0);
+        let open = move |packed: &Packed| {
+            let value = u64::from(packed.value) | u64::from(upper) << 32;
+            let kind = match packed.form {
+                Form::Original => FixupKind::Original(value),
+                Form::Code => FixupKind::Code(value),
+                Form::Call => FixupKind::Call(value),
+                Form::Table => FixupKind::Table { table: packed.value, disp: upper as i32 },
+                Form::RecordId => FixupKind::RecordId(packed.value),
+                Form::Upper => {
+                    upper = packed.value;
+                    return None;
+                }
+                Form::Far => {
+                    at += packed.value;
+                    return None;
+                }
+            };
+            upper = 0;
+            at += u32::from(packed.distance);
+            Some(Fixup { at, end: at + 4 + u32::from(packed.behind), kind })
+        };
+        let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
+        self.packed.iter().filter_map(open).chain(self.ids.iter().zip(0..).filter(|(at, _)| **at != SHARED).map(id))
+    }
+}
+
+/// The same while a function is emitted, at places that may still change.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    all: Vec<Field>,
+    ids: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    value: u64,
+    at: u32,
+    behind: u8,
+    form: Form,
+}
+
+impl Fields {
     /// Takes all away; their memory stays.
     pub fn clear(&mut self) {
-        self.packed.clear();
+        self.all.clear();
         self.ids.clear();
     }
 
@@ -143,7 +192,7 @@ impl Fixups {
             FixupKind::Call(target) => (target, Form::Call),
             FixupKind::Table { table, disp } => (u64::from(table) | u64::from(disp as u32) << 32, Form::Table),
         };
-        self.packed.push(Packed { value, at: f.at, behind, form });
+        self.all.push(Field { value, at: f.at, behind, form });
     }
 
     /// Adds the id of a record, the last field of its instruction, behind all others.
@@ -152,23 +201,21 @@ impl Fixups {
         match (number as usize).wrapping_sub(self.ids.len()) {
             0 => self.ids.push(at),
             1 => self.ids.extend_from_slice(&[SHARED, at]),
-            _ => self.packed.push(Packed { value: number.into(), at, behind: 0, form: Form::RecordId }),
+            _ => self.all.push(Field { value: number.into(), at, behind: 0, form: Form::RecordId }),
         }
     }
 
-    /// The same at their final offsets.
-    pub fn settled(&self, resolved: &Buffer) -> Fixups {
-        let (mut settle, mut settle_id) = (resolved.settler(), resolved.settler());
-        Fixups {
-            packed: self.packed.iter().map(|p| Packed { at: settle(p.at), ..*p }).collect(),
-            ids: self.ids.iter().map(|&at| if at == SHARED { SHARED } else { settle_id(at) }).collect(),
+    /// All of them at their final offsets: what these are of places that ascend.
+    pub fn settled(&self, mut settle: impl FnMut(u32) -> u32, mut settle_id: impl FnMut(u32) -> u32) -> Fixups {
+        let mut settled = Fixups { packed: Vec::with_capacity(self.all.len()), ids: Vec::new() };
+        let mut last = 0;
+        for field in &self.all {
+            let at = settle(field.at);
+            settled.push(field, at - last);
+            last = at;
         }
-    }
-
-    /// All but record ids in the order of their places, then those.
-    pub fn iter(&self) -> impl Iterator<Item = Fixup> {
-        let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
-        self.packed.iter().map(|p| p.open()).chain(self.ids.iter().zip(0..).filter(|(at, _)| **at != SHARED).map(id))
+        settled.ids = self.ids.iter().map(|&at| if at == SHARED { SHARED } else { settle_id(at) }).collect();
+        settled
     }
 }
 
@@ -204,13 +251,17 @@ mod tests {
             fixup(30, 0, FixupKind::Call(0x40_2000)),
             fixup(40, 1, FixupKind::Table { table: 7, disp: -8 }),
             fixup(60, 0, FixupKind::RecordId(9)),
+            fixup(60 + 0xffff, 0, FixupKind::Call(u32::MAX.into())),
+            fixup(60 + 0x1_ffff, 3, FixupKind::Original(0x1_0000_0000)),
+            fixup(0x1234_5678, 0, FixupKind::Code(0x40_3000)),
         ];
         let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1)), fixup(55, 0, FixupKind::RecordId(3))];
         let mut all = [&others[..], &ids[..]].concat();
         all.sort_by_key(|f| f.at);
-        let mut fixups = Fixups::default();
-        all.into_iter().for_each(|f| fixups.push(f));
+        let mut fields = Fields::default();
+        all.into_iter().for_each(|f| fields.push(f));
+        let fixups = fields.settled(|at| at, |at| at);
         assert_eq!(fixups.iter().collect::<Vec<_>>(), [&others[..], &ids[..]].concat());
-        assert_eq!((size_of::<Packed>(), fixups.ids.len()), (16, 4));
+        assert_eq!((size_of::<Packed>(), fixups.ids.len()), (8, 4));
     }
 }

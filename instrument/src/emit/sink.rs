@@ -3,6 +3,7 @@
 use super::asm::Encoded;
 use super::bytes::Bytes;
 use super::relax::{Buffer, Flex, Label, Pieces};
+use super::places::Fields;
 use super::{Fixup, FixupKind, Fixups};
 use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED};
 
@@ -28,7 +29,7 @@ pub struct Sink {
     flexes: Vec<u32>,
     insides: Vec<Inside>,
     /// Fields that depend on where the clone lies, at their places in [`Buffer::bytes`] so far.
-    fixups: Fixups,
+    fixups: Fields,
     states: States,
     current: State,
     /// Number of `current`.
@@ -362,7 +363,7 @@ impl Sink {
             with_pieces(self.stream.as_slice(), &self.flexes, &self.insides, pieces)
         };
         let states = self.states.all.iter().map(|s| s.open()).collect();
-        Finished { code, fixups: self.fixups.settled(&self.buffer), stream, states, is_aligned: self.buffer.is_aligned() }
+        Finished { code, fixups: self.fixups.settled(self.buffer.settler(), self.buffer.settler()), stream, states, is_aligned: self.buffer.is_aligned() }
     }
 }
 
