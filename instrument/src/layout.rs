@@ -237,7 +237,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
 }
 
 /// Lays everything out. `codes`: of the clones.
-pub fn lay_out(parts: &Parts, front: Front, placed: &Placed, mut codes: Vec<Vec<u8>>) -> Result<(Additions, Sizes), Refusal> {
+pub fn lay_out<'n>(parts: &Parts, front: Front, placed: &Placed, mut codes: Vec<Vec<u8>>) -> Result<(Additions<'n>, Sizes), Refusal> {
     let Front { mut segment, note_at, handlers_at, shown_at, code_at, clones_end, .. } = front;
     let vaddr = segment.vaddr;
     let mut next = clones_end;

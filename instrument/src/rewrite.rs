@@ -7,7 +7,7 @@ use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
 use crate::columns::{Columns, OfClone};
 use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
-use crate::elf::write::{self, Image, assemble};
+use crate::elf::write::{self, Image, NewSymbol, assemble};
 use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
@@ -303,8 +303,11 @@ struct Gathered {
 }
 
 /// The symbol of a function's clone.
-fn symbol(entry: &Entry) -> String {
-    if entry.name.is_empty() { format!("mgz_{:x}", entry.range.start) } else { format!("{}.mgz", entry.name) }
+fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
+    match entry.name.is_empty() {
+        true => NewSymbol { name: format!("mgz_{:x}", entry.range.start).into(), suffix: "", addr, size },
+        false => NewSymbol { name: entry.name.as_str().into(), suffix: ".mgz", addr, size },
+    }
 }
 
 fn finish<'a, W: Send>(
@@ -346,8 +349,7 @@ fn finish<'a, W: Send>(
     let (front, placed) = place(&parts)?;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
-        let named = |e: &Entry| e.clone.map(|n| (symbol(e), placed.clones[n], clones[n].len.into()));
-        additions.symbols = entries.iter().filter_map(named).collect();
+        additions.symbols = entries.iter().filter_map(|e| e.clone.map(|n| symbol(e, placed.clones[n], clones[n].len.into()))).collect();
         Ok::<_, Refusal>((write(assemble(elf, additions)?), sizes))
     };
     let annotate = || {

@@ -61,7 +61,7 @@ pub mod bytes {
     /// A zero-terminated string at `at`, without the zero.
     pub fn text(data: &[u8], at: usize) -> Option<&[u8]> {
         let rest = data.get(at..)?;
-        rest.iter().position(|&b| b == 0).map(|end| &rest[..end])
+        memchr::memchr(0, rest).map(|end| &rest[..end])
     }
 
     /// `len` bytes at `at`.

@@ -4,6 +4,7 @@
 use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use super::{PAGE, Refusal, bytes};
 use object::elf;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, Seek, SeekFrom, Write};
 
@@ -24,9 +25,22 @@ pub struct NewSection {
     pub align: u64,
 }
 
+/// A symbol for a clone.
+#[derive(Clone, Debug)]
+pub struct NewSymbol<'n> {
+    /// Its name…
+    pub name: Cow<'n, str>,
+    /// …goes on with this.
+    pub suffix: &'static str,
+    /// Address.
+    pub addr: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
 /// Everything that is new.
 #[derive(Debug, Default)]
-pub struct Additions {
+pub struct Additions<'n> {
     /// Address of the appended segment.
     pub vaddr: u64,
     /// Its content; the program headers are written to its start by [`assemble`].
@@ -47,13 +61,13 @@ pub struct Additions {
     pub entry: Option<u64>,
     /// Sections, `.mgz.text` among them.
     pub sections: Vec<NewSection>,
-    /// Clone functions: name, address, size.
-    pub symbols: Vec<(String, u64, u64)>,
+    /// Clone functions.
+    pub symbols: Vec<NewSymbol<'n>>,
     /// Bytes of the input to be overwritten: file offset, bytes.
     pub overwrite: Vec<(u64, Vec<u8>)>,
 }
 
-impl Additions {
+impl Additions<'_> {
     /// Bytes of the segment.
     fn len(&self) -> usize {
         self.segment.len() + self.clones.iter().map(Vec::len).sum::<usize>() + self.behind.len()
@@ -255,13 +269,14 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
 struct Strings(BTreeMap<u32, Vec<u8>>);
 
 impl Strings {
-    fn add(&mut self, elf: &Elf, table: u32, text: &str) -> u32 {
+    /// Appends a name in several parts, and gives its place.
+    fn add(&mut self, elf: &Elf, table: u32, parts: &[&[u8]]) -> u32 {
         let bytes = self.0.entry(table).or_insert_with(|| {
             let old = elf.sections.get(table as usize).and_then(|s| elf.section_bytes(s)).unwrap_or(&[]);
             if old.is_empty() { vec![0] } else { old.to_vec() }
         });
         let at = bytes.len() as u32;
-        text.split('\0').for_each(|part| bytes.extend_from_slice(part.as_bytes()));
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.push(0);
         at
     }
@@ -298,7 +313,7 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
     if elf.sections.get(elf.names as usize).is_none_or(|s| s.kind != elf::SHT_STRTAB.0) {
         tail.names = tail.sections.len() as u32;
         tail.sections.push(table(elf::SHT_STRTAB.0, 0));
-        tail.sections[tail.names as usize].name_at = strings.add(elf, tail.names, ".shstrtab");
+        tail.sections[tail.names as usize].name_at = strings.add(elf, tail.names, &[b".shstrtab"]);
     }
     let names = tail.names;
     let mut text_index = 0;
@@ -306,7 +321,7 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
         let at = elf.sections.iter().position(|old| old.name == s.name);
         let index = at.unwrap_or(tail.sections.len());
         if at.is_none() {
-            let name_at = strings.add(elf, names, s.name);
+            let name_at = strings.add(elf, names, &[s.name.as_bytes()]);
             tail.sections.push(Section { name_at, kind: s.kind, flags: s.flags, align: s.align, ..Section::default() });
         }
         let section = &mut tail.sections[index];
@@ -336,9 +351,9 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
         Some(i) => (i, elf.section_bytes(&elf.sections[i]).unwrap_or(&[]).to_vec()),
         None => {
             let strtab = tail.sections.len() as u32;
-            let name_at = strings.add(elf, tail.names, ".strtab");
+            let name_at = strings.add(elf, tail.names, &[b".strtab"]);
             tail.sections.push(Section { name_at, kind: elf::SHT_STRTAB.0, align: 1, ..Section::default() });
-            let name_at = strings.add(elf, tail.names, ".symtab");
+            let name_at = strings.add(elf, tail.names, &[b".symtab"]);
             let symtab = Section { name_at, kind: elf::SHT_SYMTAB.0, align: 8, entsize: SYM as u64, link: strtab, info: 1, ..Section::default() };
             tail.sections.push(symtab);
             (tail.sections.len() - 1, dynamic_symbols(elf, strtab, strings))
@@ -346,8 +361,9 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
     };
     bytes.truncate(bytes.len() / SYM * SYM);
     let link = tail.sections[index].link;
-    for (name, addr, size) in &new.symbols {
-        let name_at = strings.add(elf, link, name);
+    bytes.reserve(new.symbols.len() * SYM);
+    for NewSymbol { name, suffix, addr, size } in &new.symbols {
+        let name_at = strings.add(elf, link, &[name.as_bytes(), suffix.as_bytes()]);
         bytes.extend_from_slice(&name_at.to_le_bytes());
         bytes.extend_from_slice(&[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, elf::STV_HIDDEN.0]);
         bytes.extend_from_slice(&text_index.to_le_bytes());
@@ -370,7 +386,7 @@ fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
         if bytes::u16(symbol, 6) == Some(0) || name.is_empty() {
             continue;
         }
-        let name_at = strings.add(elf, strtab, &String::from_utf8_lossy(name));
+        let name_at = strings.add(elf, strtab, &[name]);
         out.extend_from_slice(&name_at.to_le_bytes());
         out.extend_from_slice(&symbol[4..]);
     }
@@ -445,7 +461,7 @@ mod tests {
         let parsed = Elf::parse(&data).unwrap();
         let vaddr = place(&parsed).unwrap();
         let text = NewSection { name: ".mgz.text", kind: elf::SHT_PROGBITS.0, flags: 6, addr: vaddr + 0x800, size: 8, align: 16 };
-        let symbols = vec![("f.mgz".into(), vaddr + 0x800, 8)];
+        let symbols = vec![NewSymbol { name: "f".into(), suffix: ".mgz", addr: vaddr + 0x800, size: 8 }];
         let new = Additions { vaddr, segment: vec![0; 0x1000], note: (vaddr + 0x400, 64), sections: vec![text], symbols, ..Additions::default() };
         let image = assemble(&parsed, new).unwrap().to_bytes();
         let again = Elf::parse(&image).unwrap();
