@@ -4,6 +4,7 @@ use super::asm::Encoded;
 use super::bytes::Bytes;
 use super::relax::{Buffer, Flex, Label, Pieces};
 use super::{Fixup, FixupKind, Fixups};
+use crate::stay::Stay;
 use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED};
 
 /// The probe states around the first instruction of a flexible piece, if it becomes several.
@@ -56,6 +57,12 @@ impl State {
     #[inline]
     pub fn of(state: &ProbeState) -> State {
         State(key(state))
+    }
+
+    /// What holds between the regions of a stay, or outside of any.
+    #[inline]
+    pub fn between(stay: Option<Stay>) -> State {
+        stay.map_or(State::IDLE, |stay| State::of(&stay.state()))
     }
 
     /// The state itself.
@@ -222,6 +229,13 @@ impl Sink {
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
+    /// Appends eight tokens at most, the first lowest.
+    #[inline]
+    fn tokens(&mut self, tokens: u64, count: u8) {
+        self.stream.put(u128::from(self.unsaid) | u128::from(tokens) << (8 * self.unsaid_len), self.unsaid_len + count);
+        (self.unsaid, self.unsaid_len) = (0, 0);
+    }
+
     /// Lets the stream say what holds from here on.
     #[inline]
     fn say(&mut self) {
@@ -294,8 +308,7 @@ impl Sink {
     /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length of each of them twice, in four bits each.
     pub fn copy(&mut self, from: &[u8], len: usize, tokens: u64, count: u8) {
         self.buffer.bytes.extend_from_start(from, len);
-        self.say();
-        self.stream.put(tokens.into(), count);
+        self.tokens(tokens, count);
     }
 
     /// Appends one inserted instruction without fields.
