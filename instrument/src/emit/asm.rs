@@ -58,6 +58,13 @@ impl Encoded {
         (self.0 >> Encoded::LEN) as u8
     }
 
+    /// With another instruction behind it; both have fifteen bytes at most.
+    #[must_use]
+    pub fn then(self, next: Encoded) -> Encoded {
+        let bytes = next.0 & !(0xff << Encoded::LEN);
+        Encoded(self.0 + (bytes << (8 * self.len())) + (u128::from(next.len()) << Encoded::LEN))
+    }
+
     /// With more bytes behind the others.
     #[must_use]
     pub fn with_all(self, bytes: &[u8]) -> Encoded {

@@ -4,12 +4,27 @@ use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
+use super::relax::Pos;
+use super::sink::Single;
 use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf, slots};
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
 use iced_x86::InstructionInfoFactory;
+use std::sync::LazyLock;
 use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
+
+impl Single {
+    /// Stores `register` into the slot at `cursor`.
+    fn of(cursor: Gpr, register: Gpr) -> Single {
+        let store = asm::store64(cursor, SLOT_PAYLOAD as i32, register);
+        let id = asm::store_imm32(cursor, SLOT_ID as i32, 0);
+        let advance = asm::lea32(cursor, cursor, SLOT_BYTES as i32);
+        let commit = asm::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
+        let tokens = u64::from_le_bytes([store.len(), id.len(), 0, 0, advance.len(), 0, 0, commit.len()]);
+        Single { record: store.then(id), stored: store.len(), advance, commit: advance.then(commit), tokens }
+    }
+}
 
 impl Emitter<'_> {
     /// Emits the records that stand at this instruction.
@@ -177,6 +192,11 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| s.with_base_reg(cursor.0));
         }
+        if let ([_], Payload::Reg(register), false, false) = (records, record.payload, hold.spilled, self.fixed)
+            && self.single(record, register, hold)
+        {
+            return Ok(());
+        }
         let at = self.slots as i32 * SLOT_BYTES as i32;
         self.payload(records, record, cursor, at)?;
         if self.record == hold.last {
@@ -203,6 +223,24 @@ impl Emitter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The rest of a region whose only record holds a register, as most are: the same as in the usual way, but the instructions are known. Returns false, with
+    /// nothing done, where the usual way must be taken.
+    #[inline]
+    fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
+        static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| (0..=255).map(|n| Single::of(Gpr(n >> 4), Gpr(n & 15))).collect());
+        let start = self.sink.buffer.pos();
+        let single = &ALL[usize::from(hold.reg.0 << 4 | register.0)];
+        if record.second || register == hold.reg || !self.sink.put_single(single, !hold.late, self.number()) {
+            return false;
+        }
+        self.stored_at = start;
+        self.record_at.push(Pos { byte: start.byte + u32::from(single.stored), ..start });
+        if !hold.stays {
+            self.kept = Some(hold.reg);
+        }
+        true
     }
 
     /// Writes one record's part of the slot at `cursor + at`.

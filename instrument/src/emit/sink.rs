@@ -5,7 +5,7 @@ use super::bytes::Bytes;
 use super::relax::{Buffer, Flex, Label, Pieces};
 use super::{Fixup, FixupKind, Fixups};
 use crate::stay::Stay;
-use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED};
+use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
 
 /// The probe states around the first instruction of a flexible piece, if it becomes several.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,12 @@ impl State {
         self.with_byte(State::BASE_AHEAD, slots)
     }
 
+    /// Whether no region is in flight.
+    #[inline]
+    fn is_between(self) -> bool {
+        self == self.with_slots_done(0).with_base_ahead(0).without(STATE_HALF)
+    }
+
     /// With these flags besides its own.
     #[inline]
     #[must_use]
@@ -122,6 +128,21 @@ impl State {
     pub fn with_saved(self, saved: [[u8; 2]; 6]) -> State {
         State::of(&ProbeState { saved, ..self.open() })
     }
+}
+
+/// What a region of one record that holds a register has behind the load of the cursor.
+#[derive(Clone, Copy)]
+pub struct Single {
+    /// Stores the register, then the id.
+    pub record: Encoded,
+    /// Bytes of the former.
+    pub stored: u8,
+    /// Advances the register that holds the cursor.
+    pub advance: Encoded,
+    /// The same, and stores it.
+    pub commit: Encoded,
+    /// The tokens of the four instructions, with places for the states behind the second and the third.
+    pub tokens: u64,
 }
 
 /// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
@@ -297,6 +318,33 @@ impl Sink {
     pub fn put_id(&mut self, code: Encoded, number: u32) {
         self.put(0, code);
         self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
+    }
+
+    /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
+    /// Returns false, with nothing appended, where that is not as simple as it nearly always is.
+    pub fn put_single(&mut self, single: &Single, commits: bool, number: u32) -> bool {
+        if !self.current.is_between() {
+            return false;
+        }
+        let written = self.current.with_slots_done(1);
+        let done = self.states.number(written);
+        let ahead = if commits { self.states.number(written.with_base_ahead(1)) } else { 0 };
+        // A larger number takes several bytes.
+        if done.max(ahead) >= 0x80 {
+            return false;
+        }
+        single.record.append(&mut self.buffer.bytes);
+        self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
+        let tokens = single.tokens | u64::from(done) << 24;
+        if commits {
+            single.commit.append(&mut self.buffer.bytes);
+            self.tokens(tokens | u64::from(ahead) << 48, 8);
+        } else {
+            single.advance.append(&mut self.buffer.bytes);
+            self.tokens(tokens & 0xff_ffff_ffff, 5);
+        }
+        self.begin_state();
+        true
     }
 
     /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
