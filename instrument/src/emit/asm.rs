@@ -54,7 +54,7 @@ impl Encoded {
 
     /// How many bytes there are.
     #[inline]
-    pub fn len(self) -> u8 {
+    pub fn size(self) -> u8 {
         (self.0 >> Encoded::LEN) as u8
     }
 
@@ -62,7 +62,7 @@ impl Encoded {
     #[must_use]
     pub fn then(self, next: Encoded) -> Encoded {
         let bytes = next.0 & !(0xff << Encoded::LEN);
-        Encoded(self.0 + (bytes << (8 * self.len())) + (u128::from(next.len()) << Encoded::LEN))
+        Encoded(self.0 + (bytes << (8 * self.size())) + (u128::from(next.size()) << Encoded::LEN))
     }
 
     /// With more bytes behind the others.
@@ -75,20 +75,20 @@ impl Encoded {
     #[inline]
     #[must_use]
     pub fn with(self, byte: u8) -> Encoded {
-        Encoded(self.0 + (u128::from(byte) << (8 * self.len())) + (1 << Encoded::LEN))
+        Encoded(self.0 + (u128::from(byte) << (8 * self.size())) + (1 << Encoded::LEN))
     }
 
     /// With four bytes behind the others.
     #[inline]
     #[must_use]
     pub fn with32(self, value: u32) -> Encoded {
-        Encoded(self.0 + (u128::from(value) << (8 * self.len())) + (4 << Encoded::LEN))
+        Encoded(self.0 + (u128::from(value) << (8 * self.size())) + (4 << Encoded::LEN))
     }
 
     /// Appends the bytes to code.
     #[inline]
     pub fn append(self, out: &mut Bytes) {
-        out.put(self.0, self.len());
+        out.put(self.0, self.size());
     }
 }
 

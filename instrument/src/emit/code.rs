@@ -494,7 +494,7 @@ impl<'a> Emitter<'a> {
         }
         let head = Encoded::of(&raw[..at]).with(modrm);
         let head = sib.map_or(head, |sib| head.with(sib));
-        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.len().into(), FixupKind::Table { table, disp });
+        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.size().into(), FixupKind::Table { table, disp });
         Ok(())
     }
 
@@ -513,7 +513,7 @@ impl<'a> Emitter<'a> {
         let head = asm::modrm(Encoded::of(&head), dst.0, &Mem::base(dst, disp));
         let code = head.with_all(tail);
         match table {
-            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.len()) - 4, FixupKind::Table { table, disp: 0 }),
+            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.size()) - 4, FixupKind::Table { table, disp: 0 }),
             None => self.sink.put(insn.len, code),
         }
         Ok(())

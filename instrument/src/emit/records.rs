@@ -21,8 +21,8 @@ impl Single {
         let id = asm::store_imm32(cursor, SLOT_ID as i32, 0);
         let advance = asm::lea32(cursor, cursor, SLOT_BYTES as i32);
         let commit = asm::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
-        let tokens = u64::from_le_bytes([store.len(), id.len(), 0, 0, advance.len(), 0, 0, commit.len()]);
-        Single { record: store.then(id), stored: store.len(), advance, commit: advance.then(commit), tokens }
+        let tokens = u64::from_le_bytes([store.size(), id.size(), 0, 0, advance.size(), 0, 0, commit.size()]);
+        Single { record: store.then(id), stored: store.size(), advance, commit: advance.then(commit), tokens }
     }
 }
 

@@ -296,20 +296,20 @@ impl Sink {
     /// Appends one instruction that stands for `orig` original bytes (0: inserted).
     pub fn put(&mut self, orig: u8, code: Encoded) {
         code.append(&mut self.buffer.bytes);
-        self.token(orig << 4 | code.len());
+        self.token(orig << 4 | code.size());
     }
 
     /// The same for an instruction whose last four bytes depend on the layout.
     #[inline]
     pub fn put_open(&mut self, orig: u8, code: Encoded, kind: FixupKind) {
         self.put(orig, code);
-        let end = self.buffer.bytes.len() as u32;
+        let end = self.buffer.bytes.count() as u32;
         self.fixups.push(Fixup { at: end - 4, end, kind });
     }
 
     /// The same for one with such bytes anywhere.
     pub fn put_field(&mut self, orig: u8, code: Encoded, at: usize, kind: FixupKind) {
-        self.fixup(at, code.len().into(), kind);
+        self.fixup(at, code.size().into(), kind);
         self.put(orig, code);
     }
 
@@ -317,7 +317,7 @@ impl Sink {
     #[inline]
     pub fn put_id(&mut self, code: Encoded, number: u32) {
         self.put(0, code);
-        self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
+        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
     }
 
     /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
@@ -334,7 +334,7 @@ impl Sink {
             return false;
         }
         single.record.append(&mut self.buffer.bytes);
-        self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
+        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
         let tokens = single.tokens | u64::from(done) << 24;
         if commits {
             single.commit.append(&mut self.buffer.bytes);
@@ -349,7 +349,7 @@ impl Sink {
 
     /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
     pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
-        let start = self.buffer.bytes.len();
+        let start = self.buffer.bytes.count();
         self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
     }
 
@@ -369,7 +369,7 @@ impl Sink {
     pub fn flex(&mut self, orig: u8, flex: Flex) {
         self.buffer.push(flex);
         self.token(orig << 4);
-        self.flexes.push(self.stream.len() as u32 - 1);
+        self.flexes.push(self.stream.count() as u32 - 1);
     }
 
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
