@@ -456,6 +456,17 @@ mod tests {
     }
 
     #[test]
+    fn instructions_stand_behind_each_other() {
+        for r in (0..16u8).map(Gpr) {
+            let all = [store64(r, 0, Gpr(7)), store_imm32(r, 12, 0x1234_5678), lea32(r, r, 16), mov_gs(false, 0x89, r, 8)];
+            let joined = [all[0].then(all[1]), all[2].then(all[3])];
+            assert_eq!(asm(&joined), asm(&all));
+            assert_eq!(joined.map(Encoded::size), [all[0].size() + all[1].size(), all[2].size() + all[3].size()]);
+            assert!(joined.iter().all(|code| code.size() <= 15));
+        }
+    }
+
+    #[test]
     fn vector_stores_pick_the_right_encoding() {
         let mem = Mem::base(Gpr(1), 16);
         assert_eq!(asm(&[store_vector(&mem, 5, 16)]), "vmovdqu %xmm5,0x10(%rcx)");

@@ -11,8 +11,8 @@ use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
 use iced_x86::InstructionInfoFactory;
-use std::sync::LazyLock;
 use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
+use std::sync::LazyLock;
 
 impl Single {
     /// Stores `register` into the slot at `cursor`.
