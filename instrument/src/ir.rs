@@ -244,8 +244,13 @@ pub struct RegionPlan {
 impl RegionPlan {
     /// Slots that its records take.
     pub fn slots(&self) -> usize {
-        self.records.iter().filter(|r| !r.second).count()
+        slots(&self.records)
     }
+}
+
+/// Slots that the records of a region take.
+pub fn slots(records: &[RecordPlan]) -> usize {
+    records.iter().filter(|r| !r.second).count()
 }
 
 /// Gather geometry for the sidecar.

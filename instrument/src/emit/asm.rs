@@ -54,8 +54,15 @@ impl Encoded {
 
     /// How many bytes there are.
     #[inline]
-    pub fn len(self) -> u8 {
+    pub fn size(self) -> u8 {
         (self.0 >> Encoded::LEN) as u8
+    }
+
+    /// With another instruction behind it; both have fifteen bytes at most.
+    #[must_use]
+    pub fn then(self, next: Encoded) -> Encoded {
+        let bytes = next.0 & !(0xff << Encoded::LEN);
+        Encoded(self.0 + (bytes << (8 * self.size())) + (u128::from(next.size()) << Encoded::LEN))
     }
 
     /// With more bytes behind the others.
@@ -68,20 +75,20 @@ impl Encoded {
     #[inline]
     #[must_use]
     pub fn with(self, byte: u8) -> Encoded {
-        Encoded(self.0 + (u128::from(byte) << (8 * self.len())) + (1 << Encoded::LEN))
+        Encoded(self.0 + (u128::from(byte) << (8 * self.size())) + (1 << Encoded::LEN))
     }
 
     /// With four bytes behind the others.
     #[inline]
     #[must_use]
     pub fn with32(self, value: u32) -> Encoded {
-        Encoded(self.0 + (u128::from(value) << (8 * self.len())) + (4 << Encoded::LEN))
+        Encoded(self.0 + (u128::from(value) << (8 * self.size())) + (4 << Encoded::LEN))
     }
 
     /// Appends the bytes to code.
     #[inline]
     pub fn append(self, out: &mut Bytes) {
-        out.put(self.0, self.len());
+        out.put(self.0, self.size());
     }
 }
 
@@ -446,6 +453,17 @@ mod tests {
         assert_eq!(asm(&[jump_gs(72)]), "jmpq *%gs:0x48");
         assert_eq!(asm(&[call_gs(96)]), "callq *%gs:0x60");
         assert_eq!(asm(&[push(Gpr(3)), push(Gpr(11))]), "push %rbx; push %r11");
+    }
+
+    #[test]
+    fn instructions_stand_behind_each_other() {
+        for r in (0..16u8).map(Gpr) {
+            let all = [store64(r, 0, Gpr(7)), store_imm32(r, 12, 0x1234_5678), lea32(r, r, 16), mov_gs(false, 0x89, r, 8)];
+            let joined = [all[0].then(all[1]), all[2].then(all[3])];
+            assert_eq!(asm(&joined), asm(&all));
+            assert_eq!(joined.map(Encoded::size), [all[0].size() + all[1].size(), all[2].size() + all[3].size()]);
+            assert!(joined.iter().all(|code| code.size() <= 15));
+        }
     }
 
     #[test]

@@ -25,25 +25,25 @@ impl Bytes {
 
     /// How many there are.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.len as usize
     }
 
     /// All of them.
     pub fn as_slice(&self) -> &[u8] {
-        &self.all[..self.len()]
+        &self.all[..self.count()]
     }
 
     /// All of them, to be changed.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        let len = self.len();
+        let len = self.count();
         &mut self.all[..len]
     }
 
     /// Appends the first `len` of sixteen bytes, the lowest first.
     #[inline]
     pub fn put(&mut self, bytes: u128, len: u8) {
-        let start = self.len();
+        let start = self.count();
         match self.all.get_mut(start..start + CHUNK) {
             Some(room) => {
                 room.copy_from_slice(&bytes.to_le_bytes());
@@ -67,7 +67,7 @@ impl Bytes {
 
     /// Appends these.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
-        let (start, end) = (self.len(), self.len() + bytes.len());
+        let (start, end) = (self.count(), self.count() + bytes.len());
         if end > self.all.len() {
             self.grow(bytes.len());
         }
@@ -103,7 +103,7 @@ mod tests {
                     _ => bytes.extend_from_slice(&source[at..at + len]),
                 }
                 expected.extend_from_slice(&source[at..at + len]);
-                assert_eq!((bytes.as_slice(), bytes.len()), (&expected[..], expected.len()));
+                assert_eq!((bytes.as_slice(), bytes.count()), (&expected[..], expected.len()));
             }
             bytes.extend_from_start(&source, 100);
             bytes.extend_from_start(&source[95..], 5);

@@ -2,10 +2,10 @@
 
 use super::asm::{self, Encoded, Mem};
 use super::probe::Hold;
-use super::relax::{Flex, Label, Pos};
+use super::relax::{Buffer, Flex, Label, Pos};
 use super::sink::{Sink, State};
 use super::{Emitted, EmitError, FixupKind, Marks, Rows, Table, rows};
-use crate::regs::{RegUse, registers};
+use crate::regs::registers;
 use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
 use crate::disasm::Places;
 use crate::operands::own_destination;
@@ -35,7 +35,8 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
-    let Memory { mut sink, left, starts, holds, record_at, ptwrite_at, copy_at } = MEMORY.take();
+    let mut memory = MEMORY.take().unwrap_or_default();
+    let Memory { mut sink, left, starts, holds, record_at, ptwrite_at, copy_at } = *memory;
     sink.begin(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() });
     let mut emitter = Emitter {
         function,
@@ -67,7 +68,8 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
     emitter.run()?;
     let emitted = emitter.finish()?;
     let Emitter { sink, left, starts, holds, record_at, ptwrite_at, copy_at, .. } = emitter;
-    MEMORY.set(Memory { sink, left, starts, holds, record_at, ptwrite_at, copy_at });
+    *memory = Memory { sink, left, starts, holds, record_at, ptwrite_at, copy_at };
+    MEMORY.set(Some(memory));
     Ok(emitted)
 }
 
@@ -84,7 +86,7 @@ struct Memory {
 }
 
 thread_local! {
-    static MEMORY: Cell<Memory> = Cell::default();
+    static MEMORY: Cell<Option<Box<Memory>>> = const { Cell::new(None) };
 }
 
 /// The memory of a list, with nothing in it.
@@ -158,10 +160,14 @@ impl Run {
     /// Instructions that one has place for.
     const MOST: usize = 8;
 
-    /// The first of these instructions, at most [`Run::MOST`], up to one that is not plain or does not stand where the one before it ends, or behind one that
-    /// writes a register of `kept`. `labels` are theirs, the first at `at`.
+    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where the one before it ends, or behind one that writes a register
+    /// of `kept`. Puts their labels.
     #[inline(never)]
-    fn of(insns: &[Insn], uses: &[RegUse], kept: RegSet, labels: &mut [Pos], mut at: Pos) -> Run {
+    fn of(function: &Function, first: usize, most: usize, kept: RegSet, buffer: &mut Buffer) -> Run {
+        let insns = &function.insns[first..first + most];
+        let uses = &function.uses[first..first + most];
+        let mut at = buffer.pos();
+        let labels = buffer.labels_from(first);
         let mut run = Run::default();
         let mut shift = 0;
         let mut expected = insns.first().map_or(0, |insn| insn.ip);
@@ -305,14 +311,14 @@ impl<'a> Emitter<'a> {
         let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
         let (record, after) = self.next_record;
         let most = (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into()))).min(Run::MOST);
-        let insns = &function.insns[first..first + most];
         let here = self.sink.buffer.pos();
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
-        let run = Run::of(insns, &function.uses[first..first + most], kept, self.sink.buffer.labels_from(first), here);
+        let run = Run::of(function, first, most, kept, &mut self.sink.buffer);
         if run.count == 0 {
             return Ok(0);
         }
         self.begin_copy(InsnId(first as u32), label);
+        let insns = &function.insns[first..];
         let len = (run.end - here.byte) as usize;
         let offset = insns[0].ip.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
         let bytes = self.bytes.get(offset..).filter(|bytes| bytes.len() >= len).ok_or(EmitError::NoBytes)?;
@@ -488,7 +494,7 @@ impl<'a> Emitter<'a> {
         }
         let head = Encoded::of(&raw[..at]).with(modrm);
         let head = sib.map_or(head, |sib| head.with(sib));
-        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.len().into(), FixupKind::Table { table, disp });
+        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.size().into(), FixupKind::Table { table, disp });
         Ok(())
     }
 
@@ -507,7 +513,7 @@ impl<'a> Emitter<'a> {
         let head = asm::modrm(Encoded::of(&head), dst.0, &Mem::base(dst, disp));
         let code = head.with_all(tail);
         match table {
-            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.len()) - 4, FixupKind::Table { table, disp: 0 }),
+            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.size()) - 4, FixupKind::Table { table, disp: 0 }),
             None => self.sink.put(insn.len, code),
         }
         Ok(())

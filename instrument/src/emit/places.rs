@@ -181,6 +181,7 @@ impl Fields {
     }
 
     /// Adds one behind all others.
+    #[inline]
     pub fn push(&mut self, f: Fixup) {
         // Instructions have 15 bytes at most.
         let behind = f.end.wrapping_sub(f.at + 4) as u8;

@@ -11,7 +11,7 @@ use super::EmitError;
 use super::asm::Mem;
 use crate::stay::cheapest;
 use crate::regs::RegUse;
-use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet, RegionPlan};
+use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet};
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 /// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.
@@ -112,8 +112,9 @@ impl Planner<'_> {
     }
 
     /// Registers that are dead at a record, and those that it must not overwrite.
+    #[inline]
     fn at(&self, record: usize) -> (RegSet, RegSet) {
-        let plan = self.records[record];
+        let plan = &self.records[record];
         let insn = self.function.insn(plan.at);
         let busy = payload_reads(self.function.insn(plan.of), plan.payload);
         if plan.after {
@@ -193,7 +194,12 @@ impl Planner<'_> {
     fn hold(&self, first: usize) -> Result<Hold, EmitError> {
         let (dead, busy) = self.at(first);
         let free = RegSet(dead.0 & !busy.0 & BORROWABLE.0);
-        let found = if free == RegSet::EMPTY { None } else { Some(self.reach(first, free, false)) };
+        let found = match free {
+            RegSet::EMPTY => None,
+            // Most regions have one record.
+            _ if first + 1 == self.records.len() => Some((first, free)),
+            _ => Some(self.reach(first, free, false)),
+        };
         if let Some((last, set)) = found
             && last + 1 == self.records.len()
         {
@@ -212,10 +218,10 @@ impl Planner<'_> {
 }
 
 /// Chooses the cursor registers for a region's records. `kept` holds the cursor before them.
-pub fn plan(function: &Function, region: &RegionPlan, kept: Option<Gpr>, holds: &mut Vec<Hold>) -> Result<(), EmitError> {
-    let planner = Planner { function, records: &region.records, kept };
+pub fn plan(function: &Function, records: &[RecordPlan], kept: Option<Gpr>, holds: &mut Vec<Hold>) -> Result<(), EmitError> {
+    let planner = Planner { function, records, kept };
     let mut first = 0;
-    while first < region.records.len() {
+    while first < records.len() {
         let hold = planner.hold(first)?;
         first = hold.last + 1;
         holds.push(hold);

@@ -4,12 +4,27 @@ use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
-use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
+use super::relax::Pos;
+use super::sink::Single;
+use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf, slots};
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
 use iced_x86::InstructionInfoFactory;
 use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
+use std::sync::LazyLock;
+
+impl Single {
+    /// Stores `register` into the slot at `cursor`.
+    fn of(cursor: Gpr, register: Gpr) -> Single {
+        let store = asm::store64(cursor, SLOT_PAYLOAD as i32, register);
+        let id = asm::store_imm32(cursor, SLOT_ID as i32, 0);
+        let advance = asm::lea32(cursor, cursor, SLOT_BYTES as i32);
+        let commit = asm::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
+        let tokens = u64::from_le_bytes([store.size(), id.size(), 0, 0, advance.size(), 0, 0, commit.size()]);
+        Single { record: store.then(id), stored: store.size(), advance, commit: advance.then(commit), tokens }
+    }
+}
 
 impl Emitter<'_> {
     /// Emits the records that stand at this instruction.
@@ -23,11 +38,14 @@ impl Emitter<'_> {
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         while self.next_record == (id, after) {
-            let region = &function.regions[self.region];
-            let record = &region.records[self.record];
-            if self.pt { self.pt_record(record)? } else { self.soft_record(region, record)? }
+            let records = &function.regions[self.region].records[..];
+            let record = records.get(self.record).ok_or(EmitError::Record)?;
+            if self.pt { self.pt_record(record)? } else { self.soft_record(records, record)? }
             self.record += 1;
-            self.find_record();
+            match records.get(self.record) {
+                Some(next) => self.next_record = (next.at, next.after),
+                None => self.find_record(),
+            }
         }
         Ok(())
     }
@@ -149,17 +167,19 @@ impl Emitter<'_> {
         });
     }
 
-    fn soft_record(&mut self, region: &RegionPlan, record: &RecordPlan) -> Result<(), EmitError> {
+    /// `records` are those of its region.
+    fn soft_record(&mut self, records: &[RecordPlan], record: &RecordPlan) -> Result<(), EmitError> {
         if self.record == 0 {
-            if region.slots() > MAX_REGION_SLOTS {
+            // (Most regions have few records.)
+            if records.len() > MAX_REGION_SLOTS && slots(records) > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
             match self.stays.at(self.here()) {
-                Some(stay) => self.holds.push(Hold { first: 0, last: region.records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }),
-                None => probe::plan(self.function, region, self.kept, &mut self.holds)?,
+                Some(stay) => self.holds.push(Hold { first: 0, last: records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }),
+                None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
             }
         }
-        let hold = *self.holds.iter().find(|h| (h.first..=h.last).contains(&self.record)).ok_or(EmitError::Record)?;
+        let hold = *self.holds.iter().find(|h| self.record <= h.last).ok_or(EmitError::Record)?;
         let cursor = hold.reg;
         if self.record == hold.first && !hold.stays {
             if hold.spilled {
@@ -172,10 +192,15 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| s.with_base_reg(cursor.0));
         }
+        if let ([_], Payload::Reg(register), false, false) = (records, record.payload, hold.spilled, self.fixed)
+            && self.single(record, register, hold)
+        {
+            return Ok(());
+        }
         let at = self.slots as i32 * SLOT_BYTES as i32;
-        self.payload(region, record, cursor, at)?;
+        self.payload(records, record, cursor, at)?;
         if self.record == hold.last {
-            let last = self.record + 1 == region.records.len();
+            let last = self.record + 1 == records.len();
             if last {
                 let total = self.slots as i32 * SLOT_BYTES as i32;
                 self.sink.inserted(asm::lea32(cursor, cursor, total));
@@ -200,10 +225,26 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// The rest of a region whose only record holds a register, as most are: the same as in the usual way, but the instructions are known. Returns false, with
+    /// nothing done, where the usual way must be taken.
+    #[inline]
+    fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
+        static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| (0..=255).map(|n| Single::of(Gpr(n >> 4), Gpr(n & 15))).collect());
+        let start = self.sink.buffer.pos();
+        let single = &ALL[usize::from(hold.reg.0 << 4 | register.0)];
+        if record.second || register == hold.reg || !self.sink.put_single(single, !hold.late, self.number()) {
+            return false;
+        }
+        self.stored_at = start;
+        self.record_at.push(Pos { byte: start.byte + u32::from(single.stored), ..start });
+        if !hold.stays {
+            self.kept = Some(hold.reg);
+        }
+        true
+    }
+
     /// Writes one record's part of the slot at `cursor + at`.
-    fn payload(&mut self, region: &RegionPlan, record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
-        let function = self.function;
-        let insn = function.insn(record.of);
+    fn payload(&mut self, records: &[RecordPlan], record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
         let slot = at + if record.second { SLOT_SECOND } else { SLOT_PAYLOAD } as i32;
         if record.after && !matches!(record.payload, Payload::Reg(_)) {
             return Err(EmitError::Record);
@@ -213,7 +254,7 @@ impl Emitter<'_> {
             Payload::Reg(r) => self.store(cursor, slot, r),
             Payload::Nothing => {}
             Payload::Address => {
-                let operand = probe::operand(&insn.inst).ok_or(EmitError::Record)?;
+                let operand = probe::operand(&self.function.insn(record.of).inst).ok_or(EmitError::Record)?;
                 self.by_second(record, cursor, operand.mem.fs, slot, |e, register| e.address(register, &operand))?;
             }
             Payload::Mask(mask) => {
@@ -222,14 +263,14 @@ impl Emitter<'_> {
             Payload::Half(VectorHalf { half, .. }) if half % 2 != 0 => {}
             Payload::Half(half) => return self.halves(record, half, cursor, at),
         }
-        match region.records.get(self.record + 1).filter(|next| next.second) {
+        match records.get(self.record + 1).filter(|next| next.second) {
             Some(next) if next.at == record.at => {}
             Some(_) => {
                 self.record_at.push(self.stored_at);
                 self.sink.state(|s| s.with(STATE_HALF));
             }
             None => {
-                let first = self.record.checked_sub(1).filter(|_| record.second).and_then(|n| region.records.get(n));
+                let first = self.record.checked_sub(1).filter(|_| record.second).and_then(|n| records.get(n));
                 self.store_id(record.second, first.is_some_and(|f| f.at == record.at), cursor, at);
             }
         }

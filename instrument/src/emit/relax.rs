@@ -135,14 +135,14 @@ impl Buffer {
     pub fn begin(&mut self, labels: usize) {
         self.bytes.clear();
         self.flex.clear();
-        self.labels.clear();
+        // (Each is put before somebody asks for it.)
         self.labels.resize(labels, Pos::default());
         (self.is_aligned, self.has_short) = (false, false);
     }
 
     /// The current place.
     pub fn pos(&self) -> Pos {
-        Pos { byte: self.bytes.len() as u32, flex: self.flex.len() as u32 }
+        Pos { byte: self.bytes.count() as u32, flex: self.flex.len() as u32 }
     }
 
     /// A new label.
@@ -175,7 +175,7 @@ impl Buffer {
     pub fn push(&mut self, flex: Flex) {
         self.is_aligned |= matches!(flex, Flex::Align(_));
         self.has_short |= matches!(flex, Flex::Short { .. });
-        self.flex.push((self.bytes.len() as u32, flex));
+        self.flex.push((self.bytes.count() as u32, flex));
     }
 
     /// Whether there is alignment in it.
@@ -236,6 +236,7 @@ impl Buffer {
     }
 
     /// From the end of a flexible piece to a label.
+    #[inline]
     fn distance(&self, i: usize, label: Label) -> i64 {
         let target = self.labels[label.0 as usize];
         i64::from(target.byte + self.sizes[target.flex as usize]) - i64::from(self.flex[i].0 + self.sizes[i + 1])

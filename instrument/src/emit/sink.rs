@@ -5,7 +5,8 @@ use super::bytes::Bytes;
 use super::relax::{Buffer, Flex, Label, Pieces};
 use super::places::Fields;
 use super::{Fixup, FixupKind, Fixups};
-use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED};
+use crate::stay::Stay;
+use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
 
 /// The probe states around the first instruction of a flexible piece, if it becomes several.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,12 @@ impl State {
         State(key(state))
     }
 
+    /// What holds between the regions of a stay, or outside of any.
+    #[inline]
+    pub fn between(stay: Option<Stay>) -> State {
+        stay.map_or(State::IDLE, |stay| State::of(&stay.state()))
+    }
+
     /// The state itself.
     fn open(self) -> ProbeState {
         let [slots_done, base_reg, base_ahead, flags, ..] = self.0.to_le_bytes();
@@ -91,6 +98,12 @@ impl State {
         self.with_byte(State::BASE_AHEAD, slots)
     }
 
+    /// Whether no region is in flight.
+    #[inline]
+    fn is_between(self) -> bool {
+        self == self.with_slots_done(0).with_base_ahead(0).without(STATE_HALF)
+    }
+
     /// With these flags besides its own.
     #[inline]
     #[must_use]
@@ -116,6 +129,21 @@ impl State {
     pub fn with_saved(self, saved: [[u8; 2]; 6]) -> State {
         State::of(&ProbeState { saved, ..self.open() })
     }
+}
+
+/// What a region of one record that holds a register has behind the load of the cursor.
+#[derive(Clone, Copy)]
+pub struct Single {
+    /// Stores the register, then the id.
+    pub record: Encoded,
+    /// Bytes of the former.
+    pub stored: u8,
+    /// Advances the register that holds the cursor.
+    pub advance: Encoded,
+    /// The same, and stores it.
+    pub commit: Encoded,
+    /// The tokens of the four instructions, with places for the states behind the second and the third.
+    pub tokens: u64,
 }
 
 /// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
@@ -223,6 +251,13 @@ impl Sink {
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
+    /// Appends eight tokens at most, the first lowest.
+    #[inline]
+    fn tokens(&mut self, tokens: u64, count: u8) {
+        self.stream.put(u128::from(self.unsaid) | u128::from(tokens) << (8 * self.unsaid_len), self.unsaid_len + count);
+        (self.unsaid, self.unsaid_len) = (0, 0);
+    }
+
     /// Lets the stream say what holds from here on.
     #[inline]
     fn say(&mut self) {
@@ -262,20 +297,20 @@ impl Sink {
     /// Appends one instruction that stands for `orig` original bytes (0: inserted).
     pub fn put(&mut self, orig: u8, code: Encoded) {
         code.append(&mut self.buffer.bytes);
-        self.token(orig << 4 | code.len());
+        self.token(orig << 4 | code.size());
     }
 
     /// The same for an instruction whose last four bytes depend on the layout.
     #[inline]
     pub fn put_open(&mut self, orig: u8, code: Encoded, kind: FixupKind) {
         self.put(orig, code);
-        let end = self.buffer.bytes.len() as u32;
+        let end = self.buffer.bytes.count() as u32;
         self.fixups.push(Fixup { at: end - 4, end, kind });
     }
 
     /// The same for one with such bytes anywhere.
     pub fn put_field(&mut self, orig: u8, code: Encoded, at: usize, kind: FixupKind) {
-        self.fixup(at, code.len().into(), kind);
+        self.fixup(at, code.size().into(), kind);
         self.put(orig, code);
     }
 
@@ -283,20 +318,46 @@ impl Sink {
     #[inline]
     pub fn put_id(&mut self, code: Encoded, number: u32) {
         self.put(0, code);
-        self.fixups.push_id(self.buffer.bytes.len() as u32 - 4, number);
+        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
+    }
+
+    /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
+    /// Returns false, with nothing appended, where that is not as simple as it nearly always is.
+    pub fn put_single(&mut self, single: &Single, commits: bool, number: u32) -> bool {
+        if !self.current.is_between() {
+            return false;
+        }
+        let written = self.current.with_slots_done(1);
+        let done = self.states.number(written);
+        let ahead = if commits { self.states.number(written.with_base_ahead(1)) } else { 0 };
+        // A larger number takes several bytes.
+        if done.max(ahead) >= 0x80 {
+            return false;
+        }
+        single.record.append(&mut self.buffer.bytes);
+        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
+        let tokens = single.tokens | u64::from(done) << 24;
+        if commits {
+            single.commit.append(&mut self.buffer.bytes);
+            self.tokens(tokens | u64::from(ahead) << 48, 8);
+        } else {
+            single.advance.append(&mut self.buffer.bytes);
+            self.tokens(tokens & 0xff_ffff_ffff, 5);
+        }
+        self.begin_state();
+        true
     }
 
     /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
     pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
-        let start = self.buffer.bytes.len();
+        let start = self.buffer.bytes.count();
         self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
     }
 
     /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length of each of them twice, in four bits each.
     pub fn copy(&mut self, from: &[u8], len: usize, tokens: u64, count: u8) {
         self.buffer.bytes.extend_from_start(from, len);
-        self.say();
-        self.stream.put(tokens.into(), count);
+        self.tokens(tokens, count);
     }
 
     /// Appends one inserted instruction without fields.
@@ -309,7 +370,7 @@ impl Sink {
     pub fn flex(&mut self, orig: u8, flex: Flex) {
         self.buffer.push(flex);
         self.token(orig << 4);
-        self.flexes.push(self.stream.len() as u32 - 1);
+        self.flexes.push(self.stream.count() as u32 - 1);
     }
 
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.

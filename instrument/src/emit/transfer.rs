@@ -142,8 +142,8 @@ pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
     let place = |n: u8| GS_SPILL + 8 * u32::from(n);
     asm::mov_gs(true, MOV_STORE, RAX, place(PLACE_RAX)).append(&mut out);
     asm::lea_rip(RAX).append(&mut out);
-    let field = out.len() - 4;
-    let distance = i32::try_from(target.wrapping_sub(at + out.len() as u64) as i64).ok()?;
+    let field = out.count() - 4;
+    let distance = i32::try_from(target.wrapping_sub(at + out.count() as u64) as i64).ok()?;
     out.as_mut_slice()[field..].copy_from_slice(&distance.to_le_bytes());
     asm::mov_gs(true, MOV_STORE, RAX, place(PLACE_TARGET)).append(&mut out);
     asm::mov_gs(true, MOV_LOAD, RAX, place(PLACE_RAX)).append(&mut out);

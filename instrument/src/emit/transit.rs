@@ -94,8 +94,9 @@ impl Emitter<'_> {
         self.state_at(self.here())
     }
 
+    #[inline]
     fn state_at(&self, place: Place) -> State {
-        let state = self.stays.at(place).map_or(State::IDLE, |stay| State::of(&stay.state()));
+        let state = State::between(self.stays.at(place));
         self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
@@ -146,7 +147,7 @@ impl Emitter<'_> {
                 Some(kept) => self.sink.inserted(asm::move32(stay.cursor.reg, kept)),
             }
         }
-        let state = self.stays.at(to).map_or(State::IDLE, |stay| State::of(&stay.state()));
+        let state = State::between(self.stays.at(to));
         self.sink.state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
