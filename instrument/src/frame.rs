@@ -5,6 +5,7 @@
 
 use crate::bits::Bits;
 use crate::cfg::Graph;
+use crate::facts::Facts;
 use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::Loops;
 use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment};
@@ -81,7 +82,7 @@ impl Stack {
 
     /// Key of the variable in the frame whose address an instruction takes.
     #[inline]
-    fn taken(&self, insn: &Insn) -> Option<i64> {
+    pub fn taken(&self, insn: &Insn) -> Option<i64> {
         let takes = matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m);
         if !takes || !gpr64(insn.inst.memory_base()).is_some_and(|base| STACK.contains(base)) {
             return None;
@@ -308,8 +309,9 @@ pub struct Frame {
 
 impl Frame {
     /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
-    pub fn find(graph: &Graph, loops: &Loops, uses: &[RegUse], accesses: &AccessList, stores: bool) -> Frame {
+    pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
+        let Facts { uses, accesses, .. } = facts;
         let mut frame = Frame { at_block: vec![None; graph.blocks.len()], steps: vec![Step::default(); n], moves: Bits::new(n), ..Frame::default() };
         frame.touches.reserve(n / 2);
         let mut taken: Vec<i64> = Vec::new();
@@ -325,7 +327,7 @@ impl Frame {
                 step.clobber = u.clobber;
                 let moves = u.clobber.0 & STACK.0 != 0;
                 let list = &accesses[i];
-                if moves || !list.is_empty() || is_call(insn) {
+                if moves || !list.is_empty() || !insn.simple && is_call(insn) {
                     let touches = &mut frame.touches;
                     (step.effect, step.first) = (effect(insn, list, moves), touches.len() as u32);
                     stack.touches(step.effect, list, stores, |mut touch| {

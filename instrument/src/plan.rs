@@ -9,10 +9,11 @@
 //! the second holds is known where the first stands it is written there ([`pairs`]), else at its own place.
 
 use crate::cfg::Graph;
+use crate::facts::Facts;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
 use crate::offsets::{Known, Registers, at_starts};
-use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
+use crate::operands::{Access, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
 use crate::regs::{RAX, RBX, RSP, RegUse};
 use crate::stay::Stays;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
@@ -46,16 +47,15 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
 pub fn plan(
     graph: &Graph,
-    uses: &[RegUse],
-    accesses: &AccessList,
+    facts: &Facts,
     options: &Options,
     stays: &Stays,
-    own: &[Option<Gpr>],
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
+    let Facts { uses, accesses, own, .. } = facts;
     // Only string instructions ask for the direction.
     let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
     let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
@@ -101,7 +101,7 @@ pub fn plan(
                     builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
                 }
             }
-            if ends_region(insn) || may_skip {
+            if !insn.simple && ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
             }
         }
