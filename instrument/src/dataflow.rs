@@ -156,19 +156,17 @@ impl<'a> Flow<'a> {
             if l == NO_LOOP {
                 continue;
             }
-            let row = &mut changed[l as usize];
+            let (row, makes) = (&mut changed[l as usize], &frame.makes[b as usize]);
+            row.add_low(makes.registers.0);
+            if makes.calls {
+                self.calls[l as usize] = true;
+                row.add(changed_by_calls);
+            }
+            if !makes.memory {
+                continue;
+            }
             let insns = &graph.blocks[b as usize].insns;
-            for i in insns.start as usize..insns.end as usize {
-                let step = &frame.steps[i];
-                row.add_low(step.clobber.0);
-                if step.effect == Effect::None {
-                    continue;
-                }
-                if step.effect == Effect::Call {
-                    self.calls[l as usize] = true;
-                    row.add_low(CALLER_SAVED.0);
-                    row.add(changed_by_calls);
-                }
+            for i in (insns.start as usize..insns.end as usize).filter(|&i| frame.steps[i].effect != Effect::None) {
                 for touch in frame.touches_of(i).iter().filter(|t| t.write && t.has_key()) {
                     frame.touched(touch, |v| row.set(v));
                 }

@@ -212,7 +212,7 @@ impl Source<'_> {
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
-    let mut targets = Vec::new();
+    let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
         // (What is split off has none.)
         let mut fits = misfit(&body, &range, entries, targets.iter().copied());

@@ -59,7 +59,8 @@ pub fn plan(
     // Only string instructions ask for the direction.
     let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
     let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
-    let mut plan = Plan::default();
+    let most = accesses.insns().len().min(graph.blocks.len());
+    let mut plan = Plan { regions: Vec::with_capacity(most), ..Plan::default() };
     let mut builder = Builder::new(options, backward);
     let starts = accesses.iter().any(|a| asks_registers(a, options.stores)).then(|| at_starts(graph, uses, backward));
     let mut piece = 0;
