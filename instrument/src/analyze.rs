@@ -108,7 +108,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
             consumed::mark(&mut graph, &effects.steps, uses, accesses);
         }
     }
-    let mut flow = Flow::solve(input, &graph, &loops, uses, accesses, options.stores);
+    let mut flow = Flow::solve(input, &graph, &loops, &facts, options.stores);
     let mut landings = landings(&graph, &entries, info, &found);
     let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
     let blind_start = info.computed || doubt::computes_from(&graph, &facts.takers, &mut factory);
@@ -128,7 +128,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     } else {
         Stays::default()
     };
-    let mut plan = plan(&graph, uses, accesses, options, &stays, &facts.own, |block, insn, n, access| flow.classify(block, insn, n, access));
+    let mut plan = plan(&graph, &facts, options, &stays, |block, insn, n, access| flow.classify(block, insn, n, access));
     if unselected {
         plan = crate::plan::Plan::default();
     }
@@ -355,6 +355,7 @@ fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disasm::make;
     use crate::functions::SegmentBytes;
     use iced_x86::{Decoder, DecoderOptions};
 
@@ -432,8 +433,7 @@ mod tests {
     #[test]
     fn a_call_for_the_return_address_is_seen() {
         let insn = |bytes: &[u8]| {
-            let inst = Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode();
-            Insn { ip: 0x1010, len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+            make(Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode())
         };
         let range = 0x1000..0x1020;
         assert!(calls_itself_inside(&insn(&[0xe8, 0, 0, 0, 0]), &range), "call to the next instruction");

@@ -82,7 +82,7 @@ pub struct Graph {
 impl Graph {
     /// Builds the graph of instructions that lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
     pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
-        let Body { insns, places } = body;
+        let Body { insns, places, gaps } = body;
         let mut marks = vec![Marks::default(); insns.len() / 64 + 1];
         let mut mark = |i: usize, set: fn(&mut Marks, u64)| set(&mut marks[i / 64], 1 << (i % 64));
         let mut lead = |at: u64, set: fn(&mut Marks, u64)| {
@@ -95,14 +95,17 @@ impl Graph {
         entries.called.iter().chain(&entries.outside).chain(&entries.suspected).for_each(|&at| lead(at, entry));
         entries.pads.iter().for_each(|p| lead(p.1, entry));
         jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, |m, bit| m.leads |= bit));
-        let mut expected = None;
+        marks[0].apart = 1;
         for (i, insn) in insns.iter().enumerate() {
-            if expected != Some(insn.ip) {
-                marks[i / 64].apart |= 1 << (i % 64);
+            // Most go on to the next, which stands right behind.
+            if insn.simple && !gaps {
+                continue;
             }
-            expected = Some(insn.end());
-            // Most go on.
-            if insn.flow == FlowControl::Next && !insn.ends_flow() && !insn.is_overlapped() {
+            let stops = insn.ends_flow() || insn.is_overlapped();
+            if stops || gaps && insns.get(i + 1).is_some_and(|next| next.ip != insn.end()) {
+                marks[(i + 1) / 64].apart |= 1 << ((i + 1) % 64);
+            }
+            if insn.simple {
                 continue;
             }
             let mut lead = |at: u64| {
@@ -114,9 +117,7 @@ impl Graph {
             if insn.is_overlapped() {
                 lead(insn.next());
             }
-            if insn.ends_flow() || insn.is_overlapped() {
-                expected = None;
-            } else if insn.flow == FlowControl::ConditionalBranch {
+            if !stops && insn.flow == FlowControl::ConditionalBranch {
                 marks[(i + 1) / 64].chosen |= 1 << ((i + 1) % 64);
             }
         }

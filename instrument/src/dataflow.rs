@@ -13,6 +13,7 @@
 
 use crate::bits::Row;
 use crate::cfg::Graph;
+use crate::facts::Facts;
 use crate::frame::{Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address};
 use crate::functions::Input;
 use crate::hash::FastMap;
@@ -76,11 +77,12 @@ struct Walk<'f, 'a> {
 
 impl<'a> Flow<'a> {
     /// Runs the pass. `stores`: classes of stores are asked for, too.
-    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, uses: &[RegUse], accesses: &'a AccessList, stores: bool) -> Flow<'a> {
+    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, facts: &'a Facts, stores: bool) -> Flow<'a> {
+        let Facts { uses, accesses, .. } = facts;
         if !accesses.iter().any(|a| a.asks(stores)) || irregular::are_all(input, graph, loops, uses, accesses, stores) {
             return Flow::new(input, loops, accesses);
         }
-        Flow::solve_with(input, graph, loops, uses, accesses, stores, Needs::find)
+        Flow::solve_with(input, graph, loops, facts, stores, Needs::find)
     }
 
     /// No address is known, so that all are Irregular that are not fixed by their form.
@@ -106,13 +108,13 @@ impl<'a> Flow<'a> {
         input: &'a Input<'a>,
         graph: &Graph,
         loops: &'a Loops,
-        uses: &[RegUse],
-        accesses: &'a AccessList,
+        facts: &'a Facts,
         stores: bool,
         needs: fn(&View) -> Needs,
     ) -> Flow<'a> {
-        let mut flow = Flow::new(input, loops, accesses);
-        let mut frame = Frame::find(graph, loops, uses, accesses, stores);
+        let uses = &facts.uses;
+        let mut flow = Flow::new(input, loops, &facts.accesses);
+        let mut frame = Frame::find(graph, loops, facts, stores);
         if frame.variables().saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
         }
@@ -154,19 +156,17 @@ impl<'a> Flow<'a> {
             if l == NO_LOOP {
                 continue;
             }
-            let row = &mut changed[l as usize];
+            let (row, makes) = (&mut changed[l as usize], &frame.makes[b as usize]);
+            row.add_low(makes.registers.0);
+            if makes.calls {
+                self.calls[l as usize] = true;
+                row.add(changed_by_calls);
+            }
+            if !makes.memory {
+                continue;
+            }
             let insns = &graph.blocks[b as usize].insns;
-            for i in insns.start as usize..insns.end as usize {
-                let step = &frame.steps[i];
-                row.add_low(step.clobber.0);
-                if step.effect == Effect::None {
-                    continue;
-                }
-                if step.effect == Effect::Call {
-                    self.calls[l as usize] = true;
-                    row.add_low(CALLER_SAVED.0);
-                    row.add(changed_by_calls);
-                }
+            for i in (insns.start as usize..insns.end as usize).filter(|&i| frame.steps[i].effect != Effect::None) {
                 for touch in frame.touches_of(i).iter().filter(|t| t.write && t.has_key()) {
                     frame.touched(touch, |v| row.set(v));
                 }
@@ -612,8 +612,6 @@ mod tests {
     use super::*;
     use crate::cfg::Entries;
     use crate::disasm::decode;
-    use crate::operands::accesses;
-    use crate::regs::{reg_use, registers};
     use iced_x86::InstructionInfoFactory;
 
     /// Numbers that look drawn by chance.
@@ -661,7 +659,7 @@ mod tests {
             let r = self.register();
             let constant = Some(self.small());
             let (two, three, four) = (self.below(2), self.below(3), self.below(4));
-            match self.below(34) {
+            match self.below(36) {
                 0..=4 => self.memory(&[0x8b], r),
                 5..=7 => self.memory(&[0x89], r),
                 8 | 9 => self.memory(&[0x8d], r),
@@ -678,7 +676,7 @@ mod tests {
                 21 => self.two(&[0x0f, 0xaf]),
                 22 | 23 => self.one(0x83, 0, constant),
                 24 => self.one(0x83, [1, 4, 5][three], Some([0, 0xff, 7, 0xff][four])),
-                25 => self.one(0xc1, 4, Some(3)),
+                25 => self.one(0xc1, 4, Some([3, 9, 10, 60][four])),
                 26 => self.one(0xf7, [2, 3][two], None),
                 27 => vec![0x50 | self.below(8) as u8],
                 28 => vec![0x58 | [0, 1, 2, 3, 5, 6, 7][self.below(7)]],
@@ -686,6 +684,8 @@ mod tests {
                 30 => [vec![0xa4], vec![0x48, 0xad], vec![0xf3, 0xa4], vec![0x48, 0x98]][four].clone(),
                 31 => vec![0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0],
                 32 => vec![0x64, 0x8b, 0x41, 8],
+                33 => [self.two(&[0x6b]), vec![[1, 40, 0x7f, 0xff][four]]].concat(),
+                34 => [self.memory(&[0xc7], 0), vec![self.small(), 0, 0, 0]].concat(),
                 _ => vec![0x48, 0x89, 0xe5],
             }
         }
@@ -716,17 +716,14 @@ mod tests {
     struct Code {
         graph: Graph,
         loops: Loops,
-        uses: Vec<RegUse>,
-        list: AccessList,
+        facts: Facts,
     }
 
     impl Code {
         fn of(bytes: &[u8]) -> Code {
             let graph = Graph::build(decode(bytes, 0x1000, &[]).unwrap(), &(0x1000..0x1000 + bytes.len() as u64), &Entries::default(), &[]);
-            let mut factory = InstructionInfoFactory::new();
-            let uses = graph.insns.iter().map(|i| reg_use(registers(&mut factory, &i.inst)).without_idle_read(&i.inst)).collect();
-            let list = graph.insns.iter().map(|i| accesses(&i.inst, registers(&mut factory, &i.inst))).collect();
-            Code { loops: Loops::find(&graph), graph, uses, list }
+            let facts = Facts::of(&graph, 0x1000, false, &mut InstructionInfoFactory::new());
+            Code { loops: Loops::find(&graph), graph, facts }
         }
 
         fn input() -> Input<'static> {
@@ -736,14 +733,14 @@ mod tests {
         /// How many instructions are looked at, and the class of each access.
         fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
             let input = Code::input();
-            self.classes_of(Flow::solve_with(&input, &self.graph, &self.loops, &self.uses, &self.list, stores, needs), stores)
+            self.classes_of(Flow::solve_with(&input, &self.graph, &self.loops, &self.facts, stores, needs), stores)
         }
 
         fn classes_of(&self, mut flow: Flow, stores: bool) -> (usize, Vec<Class>) {
             let mut classes = Vec::new();
             for (b, block) in self.graph.blocks.iter().enumerate() {
                 for i in block.insns.start as usize..block.insns.end as usize {
-                    let asked = self.list[i].iter().enumerate().filter(|(_, a)| a.read || stores);
+                    let asked = self.facts.accesses[i].iter().enumerate().filter(|(_, a)| a.read || stores);
                     classes.extend(asked.map(|(n, a)| flow.classify(b, i, n, a)));
                 }
             }
@@ -762,8 +759,8 @@ mod tests {
                 let (_, classes) = code.classes(stores, Needs::find);
                 assert_eq!(classes, code.classes(stores, Needs::all).1, "{bytes:02x?}");
                 let input = Code::input();
-                let flow = Flow::solve(&input, &code.graph, &code.loops, &code.uses, &code.list, stores);
-                seen[4] += usize::from(flow.addresses.is_empty() && code.list.iter().any(|a| a.asks(stores)));
+                let flow = Flow::solve(&input, &code.graph, &code.loops, &code.facts, stores);
+                seen[4] += usize::from(flow.addresses.is_empty() && code.facts.accesses.iter().any(|a| a.asks(stores)));
                 assert_eq!(classes, code.classes_of(flow, stores).1, "{bytes:02x?}");
                 for class in classes {
                     seen[usize::from(class.class)] += 1;

@@ -8,6 +8,7 @@
 //! C library's locks skip while there is one thread. That gives two instructions, with and without the prefixes, that end at one place.
 //! Any other overlap leaves the function alone.
 
+use crate::facts::is_simple;
 use crate::functions::LeftReason;
 use crate::ir::Insn;
 use crate::ir::RegSet;
@@ -21,13 +22,15 @@ pub struct Body {
     pub insns: Vec<Insn>,
     /// Those by their addresses.
     pub places: Places,
+    /// There may be bytes in none between them.
+    pub gaps: bool,
 }
 
 impl Body {
     /// These instructions, which are sorted.
     pub fn of(insns: Vec<Insn>) -> Body {
         let places = Places::of(insns.iter().map(|i| i.ip));
-        Body { insns, places }
+        Body { insns, places, gaps: true }
     }
 
     /// Adds the instruction at `at` if it is one of these without its first prefixes.
@@ -35,7 +38,7 @@ impl Body {
         let next = self.insns.partition_point(|i| i.ip <= at);
         let Some(outer) = next.checked_sub(1).map(|i| &mut self.insns[i]) else { return false };
         let Some(inner) = without_prefixes(outer, at, bytes, base) else { return false };
-        outer.len = (at - outer.ip) as u8;
+        shorten(outer, at);
         self.insns.insert(next, make(inner));
         self.places = Places::of(self.insns.iter().map(|i| i.ip));
         true
@@ -173,7 +176,19 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
 
 /// An instruction of which nothing is known but what it says.
 pub fn make(inst: Instruction) -> Insn {
-    Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+    let flow = inst.flow_control();
+    Insn { ip: inst.ip(), len: inst.len() as u8, flow, simple: is_simple(&inst, flow), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+}
+
+/// Room for an instruction.
+fn blank() -> Insn {
+    Insn { ip: 0, len: 0, flow: FlowControl::Next, simple: false, inst: Instruction::new(), dead: RegSet::EMPTY, own: RegSet::EMPTY }
+}
+
+/// Makes an instruction end where another one begins that is the same without its first prefixes.
+fn shorten(outer: &mut Insn, inner: u64) {
+    outer.len = (inner - outer.ip) as u8;
+    outer.simple = false;
 }
 
 /// What a function is decoded from, as often as its instructions are needed: they take fifteen times as much memory, so that copies of them cost more than one would think.
@@ -197,16 +212,18 @@ impl Source<'_> {
 /// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
-    let mut targets = Vec::new();
+    let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
         // (What is split off has none.)
         let mut fits = misfit(&body, &range, entries, targets.iter().copied());
+        let mut overlaps = false;
         while let Some(at) = fits
             && body.split(at, bytes, base)
         {
+            overlaps = true;
             fits = misfit(&body, &range, entries, targets.iter().copied());
         }
-        if fits.is_none() && !body.is_nested() {
+        if fits.is_none() && !(overlaps && body.is_nested()) {
             return Ok(body);
         }
     }
@@ -241,20 +258,21 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
             }
         }
         // Decoded where it stays: it is several times as long as what else is done here.
-        insns.push(make(Instruction::default()));
+        insns.push(blank());
         let Some(insn) = insns.last_mut() else { break };
         decoder.decode_out(&mut insn.inst);
         if insn.inst.is_invalid() {
             return None;
         }
         (insn.ip, insn.len, insn.flow) = (base + at as u64, insn.inst.len() as u8, insn.inst.flow_control());
+        insn.simple = is_simple(&insn.inst, insn.flow);
         if let Some(target) = insn.direct_target().filter(|t| t.wrapping_sub(base) < bytes.len() as u64) {
             leads_to(target);
         }
         starts[at / 64].0 |= 1 << (at % 64);
         at += usize::from(insn.len);
     }
-    Some(Body { insns, places: Places::of_bits(base, starts) })
+    Some(Body { insns, places: Places::of_bits(base, starts), gaps: false })
 }
 
 fn is_call(inst: &Instruction) -> bool {
@@ -297,7 +315,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
                     if let Some(outer) = outer
                         && let Some(inner) = without_prefixes(outer, ip, bytes, base)
                     {
-                        outer.len = (ip - outer.ip) as u8;
+                        shorten(outer, ip);
                         insns.push(make(inner));
                         marks[offset] = START;
                     } else {
@@ -369,7 +387,7 @@ fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> 
     }
     let mut outer = make(inst);
     without_prefixes(&outer, base + (offset + free) as u64, bytes, base)?;
-    outer.len = free as u8;
+    shorten(&mut outer, base + (offset + free) as u64);
     Some(outer)
 }
 

@@ -771,7 +771,7 @@ impl<'a> Scanner<'a> {
 
 /// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.
 fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
-    let Body { insns, places } = body;
+    let Body { insns, places, .. } = body;
     if insns.iter().any(is_indirect_jump) {
         return vec![true; insns.len()];
     }

@@ -9,7 +9,7 @@ use crate::doubt::taken;
 use crate::ir::{Gpr, RegSet};
 use crate::operands::{AccessList, accesses, own_destination, plain_access};
 use crate::regs::{BITS, RAX, RBP, RDX, RSP, RegUse, WHOLE, reg_use, registers};
-use iced_x86::{Code, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register};
 
 /// What is asked of each instruction of a function, once for all.
 pub struct Facts {
@@ -80,6 +80,12 @@ impl Facts {
         }
         self.uses
     }
+}
+
+/// Whether an instruction of this flow is known to be one that goes on to the next and does nothing but what its operands say: see [`Insn::simple`](crate::ir::Insn::simple).
+#[inline]
+pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
+    flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
 }
 
 /// How an instruction uses its operands.
@@ -469,7 +475,7 @@ mod tests {
     use super::*;
     use crate::cfg::Entries;
     use crate::disasm::decode;
-    use iced_x86::{Decoder, DecoderOptions};
+    use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes what an operand is, and some; and those of AVX.
     #[test]
@@ -489,6 +495,9 @@ mod tests {
                         let inst = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
                         let Some(plain) = plain(&inst) else { continue };
                         plain_ones.insert(inst.code());
+                        let goes_on = inst.flow_control() == FlowControl::Next;
+                        let is_special = inst.is_string_instruction() || matches!(inst.mnemonic(), Mnemonic::Hlt | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase);
+                        assert_eq!(is_simple(&inst, inst.flow_control()), goes_on && !is_special, "{bytes:02x?}");
                         let info = registers(&mut factory, &inst);
                         assert_eq!(plain.uses, reg_use(info), "{bytes:02x?}");
                         assert_eq!(accesses(&inst, &plain), accesses(&inst, info), "{bytes:02x?}");

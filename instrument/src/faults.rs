@@ -449,7 +449,7 @@ mod tests {
                     for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter() {
                         let there = way(inst.ip());
                         let skipped = |from: u64| Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE).iter().take_while(|i| i.ip() < step.orig).all(|i| !may_fail(&i, &Own::default()));
-                        let good = |from: u64| from == step.orig || inst.ip() == step.clone && from < step.orig && step.orig - from < 64 && skipped(from);
+                        let good = |from: u64| from == step.orig || inst.ip() == step.clone && from < step.orig && step.orig - from < 128 && skipped(from);
                         assert_eq!(there.is_some_and(good), !covered(step.orig), "{step:x?} {:x} {there:x?}", inst.ip());
                     }
                     put_in += 1;

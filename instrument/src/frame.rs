@@ -5,10 +5,11 @@
 
 use crate::bits::Bits;
 use crate::cfg::Graph;
+use crate::facts::Facts;
 use crate::ir::{Gpr, Insn, RegSet};
 use crate::loops::Loops;
 use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment};
-use crate::regs::{RBP, RSP, RegUse, gpr64};
+use crate::regs::{CALLER_SAVED, RBP, RSP, RegUse, gpr64};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
 /// Offset of rsp and, where it is a frame pointer, of rbp.
@@ -81,7 +82,7 @@ impl Stack {
 
     /// Key of the variable in the frame whose address an instruction takes.
     #[inline]
-    fn taken(&self, insn: &Insn) -> Option<i64> {
+    pub fn taken(&self, insn: &Insn) -> Option<i64> {
         let takes = matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m);
         if !takes || !gpr64(insn.inst.memory_base()).is_some_and(|base| STACK.contains(base)) {
             return None;
@@ -287,6 +288,34 @@ impl Touch {
     }
 }
 
+/// What a block makes, and whether it asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Makes {
+    /// Registers that it may change.
+    pub registers: RegSet,
+    /// It may change some variable in memory.
+    pub memory: bool,
+    /// It calls something.
+    pub calls: bool,
+    /// It has an address that tells a class or what is loaded, or that something is stored to which is no variable.
+    pub asks: bool,
+}
+
+impl Makes {
+    /// Adds what an instruction with an effect does, but for its touches.
+    fn add(&mut self, effect: Effect) {
+        if effect == Effect::Call {
+            self.registers.0 |= CALLER_SAVED.0;
+            (self.memory, self.calls) = (true, true);
+        }
+    }
+
+    fn add_touch(&mut self, touch: &Touch) {
+        self.memory |= touch.write && touch.has_key();
+        self.asks |= touch.address || touch.write && !touch.has_key();
+    }
+}
+
 /// Stack state at block starts, and the variables in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
@@ -300,6 +329,8 @@ pub struct Frame {
     escaped: Vec<bool>,
     /// What each instruction does to memory.
     pub steps: Vec<Step>,
+    /// The same by block.
+    pub makes: Vec<Makes>,
     /// Instructions that write the stack pointer or the frame pointer.
     pub moves: Bits,
     /// Of all instructions.
@@ -308,9 +339,17 @@ pub struct Frame {
 
 impl Frame {
     /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
-    pub fn find(graph: &Graph, loops: &Loops, uses: &[RegUse], accesses: &AccessList, stores: bool) -> Frame {
+    pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
-        let mut frame = Frame { at_block: vec![None; graph.blocks.len()], steps: vec![Step::default(); n], moves: Bits::new(n), ..Frame::default() };
+        let Facts { uses, accesses, .. } = facts;
+        let blocks = graph.blocks.len();
+        let mut frame = Frame {
+            at_block: vec![None; blocks],
+            steps: vec![Step::default(); n],
+            makes: vec![Makes::default(); blocks],
+            moves: Bits::new(n),
+            ..Frame::default()
+        };
         frame.touches.reserve(n / 2);
         let mut taken: Vec<i64> = Vec::new();
         // Keys, and the touches that have them.
@@ -319,21 +358,25 @@ impl Frame {
         let mut stale: Vec<u32> = Vec::new();
         for &b in &loops.order {
             let mut stack = *frame.at_block[b as usize].get_or_insert(Stack::ENTRY);
+            let mut makes = Makes::default();
             let range = graph.blocks[b as usize].insns.clone();
             let insns = range.start as usize..range.end as usize;
             for (((insn, u), step), i) in graph.insns[insns.clone()].iter().zip(&uses[insns.clone()]).zip(&mut frame.steps[insns.clone()]).zip(insns) {
                 step.clobber = u.clobber;
+                makes.registers.0 |= u.clobber.0;
                 let moves = u.clobber.0 & STACK.0 != 0;
                 let list = &accesses[i];
-                if moves || !list.is_empty() || is_call(insn) {
+                if moves || !list.is_empty() || !insn.simple && is_call(insn) {
                     let touches = &mut frame.touches;
                     (step.effect, step.first) = (effect(insn, list, moves), touches.len() as u32);
+                    makes.add(step.effect);
                     stack.touches(step.effect, list, stores, |mut touch| {
                         if touch.has_key() {
                             keyed.push((touch.key, touches.len() as u32));
                         } else {
                             touch.find_address();
                         }
+                        makes.add_touch(&touch);
                         touches.push(touch);
                         step.count += 1;
                     });
@@ -346,6 +389,7 @@ impl Frame {
                     stack.step(insn, u);
                 }
             }
+            frame.makes[b as usize] = makes;
             for s in &graph.blocks[b as usize].succs {
                 match &mut frame.at_block[s.0 as usize] {
                     Some(old) if old.rbp != stack.rbp => {
@@ -385,6 +429,7 @@ impl Frame {
 
     /// Corrects what is written down of a block's accesses to what holds at its start after all.
     fn note_again(&mut self, b: usize, graph: &Graph, uses: &[RegUse], accesses: &AccessList, stores: bool) {
+        self.makes[b].asks = true;
         let mut stack = self.at_block[b].unwrap_or(Stack::ENTRY);
         for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
             let mut number = self.steps[i].first as usize;
@@ -406,6 +451,7 @@ impl Frame {
         self.keys.clear();
         self.sizes.clear();
         self.escaped.clear();
+        self.makes.iter_mut().for_each(|makes| makes.asks = true);
         self.touches.iter_mut().filter(|t| t.has_key()).for_each(|t| t.place(0, &[], &[]));
     }
 

@@ -68,6 +68,9 @@ pub struct Insn {
     pub len: u8,
     /// The decoded form's flow control, which is asked for at every turn.
     pub flow: FlowControl,
+    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, repeated string instruction, none that changes a segment's base
+    /// or is overlapped. Rare ones are not known to be so. See [`is_simple`](crate::facts::is_simple).
+    pub simple: bool,
     /// Decoded form (its own IP is `ip`).
     pub inst: Instruction,
     /// Registers that a probe standing right before this instruction may overwrite: their values are

@@ -87,17 +87,14 @@ impl Effects {
             for ((insn, u), effect) in graph.insns[range.clone()].iter().zip(&uses[range.clone()]).zip(&mut effects[range]) {
                 *effect = Effect { read: u.read.0, kill: u.kill.0 };
                 written |= u.clobber.0;
-                match insn.flow {
-                    FlowControl::Next if insn.inst.code() != Code::Hlt => {
-                        step = step.then(Step::of(FlowControl::Next, u));
-                        if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
-                            saved |= u.read.0 & CALLEE_SAVED.0;
-                        }
+                if insn.simple || insn.flow == FlowControl::Next && insn.inst.code() != Code::Hlt {
+                    step = step.then(Step::of(FlowControl::Next, u));
+                    if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
+                        saved |= u.read.0 & CALLEE_SAVED.0;
                     }
-                    flow => {
-                        step = step.then(Step::of(flow, u));
-                        written |= outside(input, insn, effect);
-                    }
+                } else {
+                    step = step.then(Step::of(insn.flow, u));
+                    written |= outside(input, insn, effect);
                 }
                 sum = sum.then(*effect);
             }

@@ -158,33 +158,40 @@ fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
 const ROOT: u32 = u32::MAX;
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root. `back`: positions to which branches lead back.
+/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root, and any block before the first to which a branch leads back. `back`: positions
+/// to which branches lead back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last branch back.
 fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
-    for at in 0..order.len() {
-        idom[at] = dominator(graph, order[at], position, &idom);
+    let sources = back.iter().flat_map(|&at| &graph.blocks[order[at as usize] as usize].preds).map(|p| position[p.0 as usize]);
+    let (first, last) = (back[0], sources.filter(|&at| at != u32::MAX).max().unwrap_or(0) as usize);
+    let dominator = |at: usize, idom: &[u32]| dominator(graph, order[at], position, first, idom);
+    for at in first as usize..=last {
+        idom[at] = dominator(at, &idom);
     }
     // All others knew of all their predecessors.
-    let is_final = |idom: &[u32]| back.iter().all(|&at| dominator(graph, order[at as usize], position, idom) == idom[at as usize]);
+    let is_final = |idom: &[u32]| back.iter().all(|&at| dominator(at as usize, idom) == idom[at as usize]);
     let mut changed = !is_final(&idom);
     while changed {
         changed = false;
-        for at in 0..order.len() {
-            let new = dominator(graph, order[at], position, &idom);
+        for at in first as usize..=last {
+            let new = dominator(at, &idom);
             changed |= std::mem::replace(&mut idom[at], new) != new;
         }
     }
     idom
 }
 
-/// The immediate dominator of a block, as far as those of its predecessors are known.
-fn dominator(graph: &Graph, b: u32, position: &[u32], idom: &[u32]) -> u32 {
+/// The immediate dominator of a block, as far as those of its predecessors are known. Those before `first` count as the virtual root.
+fn dominator(graph: &Graph, b: u32, position: &[u32], first: u32, idom: &[u32]) -> u32 {
     if graph.roots[b as usize] {
         return ROOT;
     }
     let mut new = UNKNOWN;
     for p in &graph.blocks[b as usize].preds {
         let p = position[p.0 as usize];
+        if p < first {
+            return ROOT;
+        }
         if p != u32::MAX && idom[p as usize] != UNKNOWN {
             new = if new == UNKNOWN { p } else { intersect(idom, new, p) };
         }
@@ -260,6 +267,39 @@ mod tests {
     fn an_entry_into_the_body_breaks_the_loop() {
         let l = Loops::find(&graph(&[(0, 1), (1, 2), (2, 1)], &[0, 2], 3));
         assert!(l.all.is_empty());
+    }
+
+    #[test]
+    fn a_way_back_makes_a_loop_if_its_start_is_not_reached_without_its_end() {
+        let mut random = 1u64;
+        let mut below = |n: u32| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as u32 % n
+        };
+        let mut loops = 0;
+        for _ in 0..20_000 {
+            let n = 1 + below(10);
+            let mut edges: Vec<(u32, u32)> = (0..below(2 * n) + 1).map(|_| (below(n), below(n))).collect();
+            edges.extend((1..n).filter(|_| below(4) > 0).map(|b| (b - 1, b)));
+            edges.sort_unstable();
+            edges.dedup();
+            let roots: Vec<u32> = (0..n).filter(|&b| b == 0 || below(12) == 0).collect();
+            let reached = |without: u32| {
+                let mut seen: Vec<bool> = (0..n).map(|b| b != without && roots.contains(&b)).collect();
+                for _ in 0..n {
+                    edges.iter().filter(|e| e.1 != without).for_each(|e| seen[e.1 as usize] |= seen[e.0 as usize]);
+                }
+                seen
+            };
+            let all = reached(u32::MAX);
+            let latches = |h: u32| edges.iter().filter(|e| e.1 == h && all[e.0 as usize] && !reached(h)[e.0 as usize]).map(|e| e.0).collect::<Vec<_>>();
+            let expected: Vec<(u32, Vec<u32>)> = (0..n).map(|h| (h, latches(h))).filter(|l| !l.1.is_empty()).collect();
+            let mut found: Vec<(u32, Vec<u32>)> = Loops::find(&graph(&edges, &roots, n as usize)).all.into_iter().map(|l| (l.header, l.latches)).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{edges:?} {roots:?}");
+            loops += found.len();
+        }
+        assert!(loops > 10_000, "{loops}");
     }
 
     #[test]

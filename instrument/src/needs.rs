@@ -36,14 +36,6 @@ pub struct Needs {
     first: Vec<u32>,
 }
 
-/// What a block makes.
-#[derive(Clone, Copy, Default)]
-struct Makes {
-    registers: u16,
-    /// Some variable in memory.
-    memory: bool,
-}
-
 /// What is known of the function.
 pub struct View<'a> {
     /// The file.
@@ -69,9 +61,9 @@ impl Needs {
     pub fn find(view: &View) -> Needs {
         let (blocks, insns, variables) = (view.graph.blocks.len(), view.graph.insns.len(), view.frame.variables());
         let mut needs = Needs { marks: Bits::new(insns), made: Bits::new(insns), loads: vec![false; blocks], variables: Rows::new(blocks, variables), first: Vec::new() };
-        // What is needed behind each block, and what the block makes that may be needed there.
+        // What is needed behind each block.
         let mut behind = Rows::new(blocks, variables);
-        let mut makes: Vec<Option<Makes>> = vec![None; blocks];
+        let mut seen = Bits::new(blocks);
         let mut work = view.loops.order.clone();
         let mut waits = vec![true; blocks];
         let mut live = Row::new(variables);
@@ -84,18 +76,21 @@ impl Needs {
             budget = left;
             live.clear();
             block.succs.iter().for_each(|s| needs.variables.add_to(s.0 as usize, &mut live));
-            behind.take_from(b, &mut live);
+            let again = seen.get(b);
+            seen.set(b);
+            if again {
+                behind.take_from(b, &mut live);
+            }
             behind.add(b, &live);
             // What the block makes nothing of goes through, as most of what loops bring.
-            let grown = if makes[b].is_some_and(|m| live.low() & m.registers == 0 && !(m.memory && live.has_high())) {
-                needs.variables.add(b, &live)
-            } else {
-                live.clear();
-                behind.add_to(b, &mut live);
-                makes[b] = Some(view.through(b, &mut live, &mut needs));
-                needs.variables.add(b, &live)
-            };
-            if grown {
+            let makes = &view.frame.makes[b];
+            if live.low() & makes.registers.0 != 0 || makes.memory && live.has_high() || makes.asks && !again {
+                if again {
+                    behind.add_to(b, &mut live);
+                }
+                view.through(b, &mut live, &mut needs);
+            }
+            if needs.variables.add(b, &live) {
                 for p in block.preds.iter().map(|p| p.0) {
                     if !std::mem::replace(&mut waits[p as usize], true) {
                         work.push(p);
@@ -147,16 +142,14 @@ impl Needs {
 }
 
 impl View<'_> {
-    /// From what is needed behind a block to what is before; tells what the block makes.
-    fn through(&self, b: usize, live: &mut Row, needs: &mut Needs) -> Makes {
-        let mut makes = Makes::default();
+    /// From what is needed behind a block to what is before.
+    fn through(&self, b: usize, live: &mut Row, needs: &mut Needs) {
         let of = self.loops.of_block[b];
         let follows_stores = of != NO_LOOP && !self.calls[of as usize];
         let insns = &self.graph.blocks[b].insns;
         let steps = &self.frame.steps[insns.start as usize..insns.end as usize];
         for (n, step) in steps.iter().enumerate().rev() {
             let i = insns.start as usize + n;
-            makes.registers |= step.clobber.0;
             let touches = match step.effect {
                 Effect::None if live.low() & step.clobber.0 == 0 => continue,
                 Effect::None => &[],
@@ -168,10 +161,7 @@ impl View<'_> {
                     self.add_inputs(i, live);
                     true
                 }
-                Effect::Call => {
-                    makes = Makes { registers: makes.registers | CALLER_SAVED.0, memory: true };
-                    self.call(&self.graph.insns[i], live)
-                }
+                Effect::Call => self.call(&self.graph.insns[i], live),
                 Effect::String => self.string(i, touches, live),
                 Effect::Accesses | Effect::Push | Effect::Pop => self.accesses(i, touches, follows_stores, live),
             };
@@ -179,7 +169,6 @@ impl View<'_> {
                 needs.made.set(i);
             }
             for touch in touches {
-                makes.memory |= touch.write && touch.has_key();
                 if touch.address {
                     self.add_address(touch, live);
                     needs.marks.set(i);
@@ -187,7 +176,6 @@ impl View<'_> {
                 }
             }
         }
-        makes
     }
 
     /// What an instruction's result is made of.

@@ -9,9 +9,10 @@
 //! the second holds is known where the first stands it is written there ([`pairs`]), else at its own place.
 
 use crate::cfg::Graph;
+use crate::facts::Facts;
 use crate::functions::Options;
 use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
-use crate::offsets::{Known, Registers, at_starts};
+use crate::offsets::{Differences, Known, Registers, at_starts};
 use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
 use crate::regs::{RAX, RBX, RSP, RegUse};
 use crate::stay::Stays;
@@ -46,22 +47,22 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `own`: [`own_destination`](crate::operands::own_destination) of each instruction. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
 pub fn plan(
     graph: &Graph,
-    uses: &[RegUse],
-    accesses: &AccessList,
+    facts: &Facts,
     options: &Options,
     stays: &Stays,
-    own: &[Option<Gpr>],
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
+    let Facts { uses, accesses, own, .. } = facts;
     // Only string instructions ask for the direction.
     let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
     let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
-    let mut plan = Plan::default();
+    let most = accesses.insns().len().min(graph.blocks.len());
+    let mut plan = Plan { regions: Vec::with_capacity(most), ..Plan::default() };
     let mut builder = Builder::new(options, backward);
-    let starts = accesses.iter().any(|a| asks_registers(a, options.stores)).then(|| at_starts(graph, uses, backward));
+    let starts = may_share(graph, accesses, options.stores).then(|| at_starts(graph, uses, backward));
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
@@ -81,9 +82,9 @@ pub fn plan(
                     piece += 1;
                 }
                 builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
-                if let Some(starts) = starts.as_ref().filter(|_| list.iter().any(|a| asks_registers(a, options.stores))) {
+                if list.iter().any(|a| asks_registers(a, options.stores)) {
                     let from = *known.get_or_insert_with(|| {
-                        builder.registers.start(starts.at(number));
+                        builder.registers.start(starts.as_ref().map_or(&Differences::NONE, |starts| starts.at(number)));
                         block.insns.start as usize
                     });
                     builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
@@ -101,7 +102,7 @@ pub fn plan(
                     builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
                 }
             }
-            if ends_region(insn) || may_skip {
+            if !insn.simple && ends_region(insn) || may_skip {
                 first = first.or(builder.close(&mut plan.regions));
             }
         }
@@ -119,6 +120,24 @@ pub fn plan(
 fn asks_registers(access: &Access, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
+}
+
+/// Whether what registers have in common at some block's start may make a difference: two of them are asked for.
+fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
+    let mut with_accesses = accesses.insns();
+    graph.blocks.iter().any(|block| {
+        let mut registers = 0;
+        while let Some((&insn, behind)) = with_accesses.split_first().filter(|(insn, _)| **insn < block.insns.end) {
+            with_accesses = behind;
+            for access in accesses[insn as usize].iter().filter(|a| asks_registers(a, stores)) {
+                registers += match &access.form {
+                    Form::Plain(place) if place.index.is_none() => 1,
+                    _ => 2,
+                };
+            }
+        }
+        registers > 1
+    })
 }
 
 /// A region that has sites.

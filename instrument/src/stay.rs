@@ -294,16 +294,17 @@ impl Cutter<'_> {
             end += 1;
             dead &= insn.dead.0;
             read |= u.read.0;
-            if insn.flow == FlowControl::Next {
-                if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push {
-                    self.saved.0 |= u.read.0 & CALLEE_SAVED.0;
-                }
-            } else if is_call(insn) {
-                // What it writes it writes outside.
-                calls = true;
-                break;
+            if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push {
+                self.saved.0 |= u.read.0 & CALLEE_SAVED.0;
             }
-            allowed &= may_be_inside(insn);
+            if !insn.simple {
+                if is_call(insn) {
+                    // What it writes it writes outside.
+                    calls = true;
+                    break;
+                }
+                allowed &= may_be_inside(insn);
+            }
             written |= u.clobber.0 | u.kill.0;
         }
         let mut registers = Registers { dead: RegSet(dead & !written), used: RegSet(read | written), ..Registers::NONE };

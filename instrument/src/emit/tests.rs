@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ir::{Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf};
-use crate::disasm::Places;
+use crate::disasm::{Places, make};
 use crate::regs::{RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -27,7 +27,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         while decoder.can_decode() {
             let inst = decoder.decode();
             assert!(!inst.is_invalid());
-            insns.push(Insn { ip: inst.ip(), len: inst.len() as u8, flow: inst.flow_control(), inst, dead, own: RegSet::EMPTY });
+            insns.push(Insn { dead, ..make(inst) });
         }
         at += block.len() as u64;
         list.push(Block { insns: first..insns.len() as u32, succs: Default::default(), preds: Default::default(), external_entry: false });
