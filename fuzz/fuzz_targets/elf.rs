@@ -11,10 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
         let Ok(done) = rewrite(bytes, &Options::new(flavour), &Settings::default(), |image| image) else { continue };
         // A huge .bss makes a file with a hole that is not worth writing out here.
-        if done.written.pieces.iter().any(|(offset, _)| *offset > 1 << 24) {
+        if done.begun.pieces.iter().any(|(offset, _)| *offset > 1 << 24) {
             continue;
         }
-        let image = done.written.to_bytes();
+        let image = done.begun.to_bytes();
         let elf = Elf::parse(&image).expect("the new file is an ELF file");
         assert!(elf.check_instrumentable().is_err(), "the new file says that it is instrumented");
         let sidecar = done.annotations.sidecar().expect("the sidecar is accepted by its reader");

@@ -305,16 +305,15 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| target.write(&image).map(|file| (file, image.changes, image.pieces)));
-    let Rewritten { written, mut annotations, mut report, leftovers } = rewritten.map_err(|e| refused(&target.input, &e))?;
-    let (program, changes, pieces) = written?;
+    let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| target.begin(image));
+    let Rewritten { begun, mut annotations, mut report, leftovers } = rewritten.map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
     // The same input and options give the same bytes, so no times in the sidecar.
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
     let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
-    target.finish(program, data, &annotations)?;
+    let Image { changes, pieces, .. } = target.finish(begun?, data, &annotations)?;
     let used = (changes, pieces, annotations, leftovers);
     if target.is_last {
         // Giving back so much memory takes a while, and the process ends.
@@ -331,24 +330,27 @@ fn cannot(what: &Path, e: &dyn std::fmt::Display) -> Stop {
 }
 
 impl Target {
-    /// Writes the program, still under another name.
-    fn write(&self, image: &Image) -> Result<NamedTempFile, Stop> {
+    /// Begins to write the program, still under another name.
+    fn begin<'a>(&self, image: Image<'a>) -> Result<(NamedTempFile, Image<'a>), Stop> {
         let folder = self.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&self.output, &e.kind()))?;
-        image.write(file.as_file_mut()).map_err(|e| cannot(&self.output, &e))?;
+        image.write_front(file.as_file_mut()).map_err(|e| cannot(&self.output, &e))?;
         let mode = std::fs::metadata(&self.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
         file.as_file().set_permissions(Permissions::from_mode(mode)).map_err(|e| cannot(&self.output, &e))?;
-        Ok(file)
+        Ok((file, image))
     }
 
-    /// Writes the sidecar, and gives both files their names. The program appears last, so that it never stands there without its sidecar.
-    fn finish(&self, program: NamedTempFile, data: &Content, annotations: &Annotations) -> Result<(), Stop> {
-        let sidecar = annotations.parts().write_beside(&self.annotations).map_err(|e| cannot(&self.annotations, &e))?;
+    /// Writes the rest of it and the sidecar, and gives both files their names. The program appears last, so that it never stands there without its sidecar.
+    fn finish<'a>(&self, (mut program, image): (NamedTempFile, Image<'a>), data: &Content, annotations: &Annotations) -> Result<Image<'a>, Stop> {
+        let (behind, sidecar) = rayon::join(|| image.write_behind(program.as_file_mut()), || annotations.parts().write_beside(&self.annotations));
+        behind.map_err(|e| cannot(&self.output, &e))?;
+        let sidecar = sidecar.map_err(|e| cannot(&self.annotations, &e))?;
         if !data.is_unchanged() {
             return Err(Stop::error(format!("{} was written to while it was read; run the command again", self.input.display())));
         }
         sidecar.persist().map_err(|e| cannot(&self.annotations, &e))?;
-        replace(&program.into_temp_path(), &self.output).map_err(|e| cannot(&self.output, &e))
+        replace(&program.into_temp_path(), &self.output).map_err(|e| cannot(&self.output, &e))?;
+        Ok(image)
     }
 }
 

@@ -47,7 +47,6 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.rare().used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
     let starts = Starts::of(functions.iter().map(|f| &f.range));
     let mut program = Program { functions, starts, uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(), aimed: Vec::new(), data };
-    name(input, &mut program);
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
     for (id, target, way) in entered.into_iter().flatten() {
@@ -93,7 +92,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     program.aimed.append(&mut aimed);
     program.aimed.sort_unstable();
     program.aimed.dedup();
-    program.functions.par_iter_mut().for_each(|f| finish(f, options, input));
+    let names = names(input);
+    program.functions.par_iter_mut().for_each(|f| finish(f, options, input, &names));
     program
 }
 
@@ -1033,20 +1033,17 @@ fn half_words(input: &Input, program: &mut Program) {
     }
 }
 
-fn name(input: &Input, program: &mut Program) {
+/// Symbols' addresses and names, by address.
+fn names<'i>(input: &'i Input) -> Vec<(u64, &'i str)> {
     let mut names: Vec<(u64, &str)> = input.symbols.iter().map(|s| (s.addr, &*s.name)).collect();
     names.sort_by_key(|n| n.0);
-    for f in &mut program.functions {
-        let i = names.partition_point(|n| n.0 < f.range.start);
-        if let Some(n) = names.get(i)
-            && n.0 == f.range.start
-        {
-            f.name = n.1.to_string();
-        }
-    }
+    names
 }
 
-fn finish(f: &mut FunctionInfo, options: &Options, input: &Input) {
+fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64, &str)]) {
+    if let Some(&(_, name)) = names.get(names.partition_point(|n| n.0 < f.range.start)).filter(|n| n.0 == f.range.start) {
+        f.name = name.to_owned();
+    }
     f.doubted.retain(|&at| !input.is_object(at));
     for list in [&mut f.branched, &mut f.called, &mut f.taken, &mut f.doubted, &mut f.aimed] {
         list.sort_unstable();

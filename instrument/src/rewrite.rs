@@ -1,7 +1,7 @@
 //! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
 //!
 //! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
-//! them, the image already while the sidecar is made.
+//! them, the image from when it is complete on.
 
 use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
@@ -48,7 +48,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Rewritten<W> {
     /// What became of the new file's image.
-    pub written: W,
+    pub begun: W,
     /// Its sidecar; the report is still to be put in.
     pub annotations: Annotations,
     /// Figures.
@@ -144,8 +144,8 @@ struct Work<'w, 'a> {
 const GROUP: usize = 16;
 
 impl Work<'_, '_> {
-    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long.
-    fn all(&self) -> Vec<Outcome> {
+    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long. The outcomes are in groups.
+    fn all(&self) -> Vec<Vec<Outcome>> {
         let functions = self.program.functions.len();
         let next = AtomicUsize::new(0);
         let on_thread = |_: BroadcastContext| {
@@ -154,9 +154,7 @@ impl Work<'_, '_> {
         };
         let mut groups: Vec<(usize, Vec<Outcome>)> = rayon::broadcast(on_thread).into_iter().flatten().collect();
         groups.sort_unstable_by_key(|(group, _)| *group);
-        let mut outcomes = Vec::with_capacity(functions);
-        groups.into_iter().for_each(|(_, group)| outcomes.extend(group));
-        outcomes
+        groups.into_iter().map(|(_, group)| group).collect()
     }
 
     fn group(&self, group: usize, functions: Range<usize>) -> Vec<Outcome> {
@@ -201,8 +199,8 @@ fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> R
     })
 }
 
-/// Rewrites a file. `write` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
-pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settings, write: impl FnOnce(Image<'a>) -> W + Send) -> Result<Rewritten<W>, Refusal> {
+/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
+pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settings, begin: impl FnOnce(Image<'a>) -> W + Send) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
     let discovered = || {
         let unwind = Tables::read(&elf)?;
@@ -237,7 +235,7 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
     let outcomes = Work { input: &input, unwind: &unwind, program: &program, options, fixed, columns: &columns }.all();
 
     if input.hook_calls {
-        let left: Vec<bool> = outcomes.iter().map(|o| matches!(o, Outcome::Left(_))).collect();
+        let left: Vec<bool> = outcomes.iter().flatten().map(|o| matches!(o, Outcome::Left(_))).collect();
         if let Some(at) = freestanding::unseen(&input, &program, &left) {
             return Err(Refusal::declined(format!(
                 "a static executable with a system call in code that is not understood (at {at:#x}), which the soft backend's runtime must see; link it dynamically, or use --backend pt"
@@ -246,10 +244,11 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
     }
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
-    let mut entries = Vec::with_capacity(outcomes.len());
-    let (mut clones, mut codes) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
-    let (mut pieces, mut record_counts) = (Vec::with_capacity(outcomes.len()), Vec::with_capacity(outcomes.len()));
-    for (info, outcome) in program.functions.iter_mut().zip(outcomes) {
+    let count = program.functions.len();
+    let mut entries = Vec::with_capacity(count);
+    let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let (mut pieces, mut record_counts) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for (info, outcome) in program.functions.iter_mut().zip(outcomes.into_iter().flatten()) {
         let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
         match outcome {
             Outcome::Cloned(own) => {
@@ -280,7 +279,7 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
     let gathered = Gathered { entries, clones, codes, pieces, record_counts, columns, covers, hash, report, wrapped };
     // Giving back so much memory takes a while.
-    rayon::join(|| finish(&elf, &unwind, options, settings, gathered, write), || drop((program, input))).0
+    rayon::join(|| finish(&elf, &unwind, options, settings, gathered, begin), || drop((program, input))).0
 }
 
 /// All functions' results.
@@ -316,7 +315,7 @@ fn finish<'a, W: Send>(
     options: &Options,
     settings: &Settings,
     gathered: Gathered,
-    write: impl FnOnce(Image<'a>) -> W + Send,
+    begin: impl FnOnce(Image<'a>) -> W + Send,
 ) -> Result<Rewritten<W>, Refusal> {
     let Gathered { entries, clones, codes, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
     let identity = [hash, XxHash3_64::oneshot_with_seed(hash, settings.options_text.as_bytes())];
@@ -350,7 +349,7 @@ fn finish<'a, W: Send>(
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         additions.symbols = entries.iter().filter_map(|e| e.clone.map(|n| symbol(e, placed.clones[n], clones[n].len.into()))).collect();
-        Ok::<_, Refusal>((write(assemble(elf, additions)?), sizes))
+        Ok::<_, Refusal>((begin(assemble(elf, additions)?), sizes))
     };
     let annotate = || {
         let mut strings = Strings::default();
@@ -361,7 +360,7 @@ fn finish<'a, W: Send>(
     };
     // Much of either is on one core.
     let (file, (map, columns)) = rayon::join(file, annotate);
-    let (written, sizes) = file?;
+    let (begun, sizes) = file?;
     let (columns, counts) = columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
     report.sized(&placed, sizes, counts);
     let mut annotations = Annotations { id, map, columns, ..Annotations::default() };
@@ -380,5 +379,5 @@ fn finish<'a, W: Send>(
         base: write::base(elf)?,
         ..Header::default()
     };
-    Ok(Rewritten { written, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
+    Ok(Rewritten { begun, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
 }

@@ -41,7 +41,7 @@ fn all() -> &'static [Rewritten] {
                 let options = Options { stores: naive, naive, ..Options::new(flavour) };
                 let done = rewrite(&original, &options, &Settings::default(), |image| image.to_bytes()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                 let name = format!("{} flavour {flavour} naive {naive}", path.display());
-                all.push(Rewritten { name, file: done.written, sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
+                all.push(Rewritten { name, file: done.begun, sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
             }
         }
         all

@@ -106,9 +106,13 @@ fn write_slices(file: &mut std::fs::File, mut slices: &mut [IoSlice]) -> std::io
 }
 
 impl Image<'_> {
-    /// Writes the file; holes stay holes.
-    pub fn write(&self, file: &mut std::fs::File) -> std::io::Result<()> {
-        self.changed_input(|bytes| file.write_all(bytes))?;
+    /// Writes the first part of the file: the input with its changes.
+    pub fn write_front(&self, file: &mut std::fs::File) -> std::io::Result<()> {
+        self.changed_input(|bytes| file.write_all(bytes))
+    }
+
+    /// Writes what is behind that; holes stay holes.
+    pub fn write_behind(&self, file: &mut std::fs::File) -> std::io::Result<()> {
         let mut at = self.input.len() as u64;
         let mut rest = &self.pieces[..];
         while let Some((offset, _)) = rest.first() {
@@ -496,7 +500,8 @@ mod tests {
         let image = Image { input: &input, changes, pieces: vec![(last + 3, vec![1])] };
         assert!(image.to_bytes() == wanted);
         let mut file = tempfile::tempfile().unwrap();
-        image.write(&mut file).unwrap();
+        image.write_front(&mut file).unwrap();
+        image.write_behind(&mut file).unwrap();
         let mut written = Vec::new();
         file.seek(SeekFrom::Start(0)).unwrap();
         std::io::Read::read_to_end(&mut file, &mut written).unwrap();
