@@ -18,16 +18,17 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 use tempfile::NamedTempFile;
 
+/// Exit status: all is well.
+const DONE: i32 = 0;
 /// Exit status: an error.
-const ERROR: u8 = 1;
+const ERROR: i32 = 1;
 /// Exit status: wrong usage.
-const USAGE: u8 = 2;
+const USAGE: i32 = 2;
 /// Exit status: the file cannot be instrumented safely.
-const DECLINED: u8 = 3;
+const DECLINED: i32 = 3;
 
 const EXAMPLES: &str = "\
 Rewrites an x86-64 program so that it can record the addresses that it loads from.
@@ -125,7 +126,7 @@ pub struct Args {
 /// Why the command ends early.
 #[derive(Debug)]
 struct Stop {
-    status: u8,
+    status: i32,
     message: String,
 }
 
@@ -152,29 +153,37 @@ fn refused(path: &Path, refusal: &Refusal) -> Stop {
     Stop { status, message: format!("{}: {refusal}", path.display()) }
 }
 
-/// Runs the command.
-pub fn main() -> ExitCode {
+/// Runs the command. Returns the exit status when all is written.
+pub fn main() -> i32 {
     let args = Args::parse();
+    // This thread works as well. If it only woke another one, the kernel might put that on the core of the next.
+    let pool = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
+    debug_assert!(pool.is_ok(), "nothing was done in parallel before");
     let stdout = std::io::stdout();
     if let Some(shell) = args.completions {
         clap_complete::generate(shell, &mut Args::command(), "mgz-instrument", &mut stdout.lock());
-        return ExitCode::SUCCESS;
+        return status(stdout.lock().flush().is_ok());
     }
     if args.man {
         let written = clap_mangen::Man::new(Args::command()).render(&mut stdout.lock());
-        return if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(ERROR) };
+        return status(written.and_then(|()| stdout.lock().flush()).is_ok());
     }
     match run(&args) {
         Ok(text) => {
             // A reader that has gone away (a closed pipe) is no error: the files are written.
-            let _ = stdout.lock().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            let mut stdout = stdout.lock();
+            let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+            DONE
         }
         Err(stop) => {
             eprintln!("mgz-instrument: {}", stop.message);
-            ExitCode::from(stop.status)
+            stop.status
         }
     }
+}
+
+fn status(is_done: bool) -> i32 {
+    if is_done { DONE } else { ERROR }
 }
 
 /// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it, and the

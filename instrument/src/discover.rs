@@ -22,14 +22,15 @@ const MOST_BYTES: u64 = 1 << 16;
 /// Entries of a table of distances that are looked at.
 const MOST_ENTRIES: u64 = 1024;
 
+/// Bytes of a function that takes long.
+const LARGE: u64 = 1 << 14;
+
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
     let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
     let scanner = Scanner::of(input);
-    // With room for what calls lead to: moving them all takes longer.
-    let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
-    scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)));
+    let mut scans = scanner.scan_all(&functions);
     // Nearly all of that is filler.
     let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).filter(Scan::tells).collect();
     let found = called_functions(input, &outside, &scans);
@@ -94,6 +95,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     program.aimed.dedup();
     let names = names(input);
     program.functions.par_iter_mut().for_each(|f| finish(f, options, input, &names));
+    // Nobody waits until that is given back.
+    rayon::spawn(move || drop((scans, stray)));
     program
 }
 
@@ -575,6 +578,20 @@ impl<'a> Scanner<'a> {
         self.all.end <= i64::MAX as u64
     }
 
+    /// Scans all of them.
+    fn scan_all(&self, functions: &[FunctionInfo]) -> Vec<Scan> {
+        // With room for what calls lead to: moving them all takes longer.
+        let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
+        let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= LARGE;
+        // Large ones come first: all would wait for whoever meets one last.
+        let (large, ()) = rayon::join(
+            || functions.par_iter().enumerate().filter(|(_, f)| is_large(f)).map(|(n, f)| (n, self.scan(f, &mut Skim::default()))).collect::<Vec<_>>(),
+            || scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| if is_large(f) { Scan::default() } else { self.scan(f, skim) })),
+        );
+        large.into_iter().for_each(|(n, scan)| scans[n] = scan);
+        scans
+    }
+
     fn scan(&self, f: &FunctionInfo, skim: &mut Skim) -> Scan {
         let input = self.input;
         let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
@@ -845,7 +862,7 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
 
 /// Branches and calls that begin at any byte of `range`: where each is, its length, and where it leads.
 fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
-    let bytes = input.slice(&range).filter(|b| !b.iter().all(|b| matches!(b, 0 | 0x90 | 0xcc))).unwrap_or(&[]);
+    let bytes = input.slice(&range).filter(|bytes| may_branch(bytes)).unwrap_or(&[]);
     let (mut found, mut tail) = (Vec::new(), [0; WINDOW]);
     let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
     for at in 0..bytes.len() {
@@ -861,6 +878,15 @@ fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
         found.extend(direct_target(&inst).filter(|_| !inst.is_invalid()).map(|target| (inst.ip(), inst.len() as u64, target)));
     }
     found
+}
+
+/// Whether any of these bytes may be the opcode of a direct branch or call: in filler none is.
+fn may_branch(bytes: &[u8]) -> bool {
+    let mut before = 0;
+    bytes.iter().any(|&byte| match (std::mem::replace(&mut before, byte), byte) {
+        (0x0f, 0x80..=0x8f) | (0xc7, 0xf8) | (_, 0x70..=0x7f | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb) => true,
+        _ => false,
+    })
 }
 
 #[derive(Clone, Copy)]
@@ -942,11 +968,10 @@ fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (
             let mut found = Vec::new();
             for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
                 let bytes = &segment.bytes[at..];
-                if high <= 1 << 32 && !bytes.first_chunk().is_none_or(|bytes| may_hold(bytes, low as u32, high.wrapping_sub(1) as u32)) {
-                    continue;
-                }
-                for (i, word) in bytes[..bytes.len().min(BLOCK + 7)].windows(8).enumerate() {
-                    let number = word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+                let few = bytes.first_chunk().filter(|_| high <= 1 << 32).map_or([1; 8], |bytes| may_hold(bytes, low as u32, high.wrapping_sub(1) as u32));
+                for i in few.iter().enumerate().filter(|(_, may)| **may != 0).flat_map(|(n, _)| 8 * n..8 * n + 8) {
+                    let Some(word) = bytes[i.min(bytes.len())..].first_chunk() else { break };
+                    let number = u64::from_le_bytes(*word);
                     if number.wrapping_sub(low) < high.saturating_sub(low) {
                         let holder = program.function_at(number);
                         if holder.is_none_or(|id| program.function(id).range.start != number) || input.is_object(number) {
@@ -964,14 +989,19 @@ fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (
     all.into_iter().flatten().flatten()
 }
 
-/// Whether some eight bytes, of which the first is among the first 64, may hold a number from `low` to `high`, as far as the highest bytes tell.
-fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> bool {
+/// Whether some eight bytes, of which the first is one of the first 8, of the second 8, …, may hold a number from `low` to `high`, as far as the highest bytes tell: if
+/// so, not 0.
+fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
     let fits = |i: usize| {
         let (third, last) = (bytes[i + 2], bytes[i + 3]);
         (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0) & (last <= high_last) & ((last > low_last) | (last == low_last) & (third >= low_third))
     };
-    (0..64).fold(false, |any, i| any | fits(i))
+    let mut all = [0; 64];
+    for (i, fit) in all.iter_mut().enumerate() {
+        *fit = u8::from(fits(i));
+    }
+    std::array::from_fn(|n| all[8 * n..].first_chunk().map_or(0, |eight| u64::from_ne_bytes(*eight)))
 }
 
 /// Data words that hold an address inside a function. Besides those, of an executable at a fixed address, there are words where compilers put none: at any byte, in code as
