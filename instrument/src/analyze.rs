@@ -41,7 +41,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     if pads.iter().zip(pads.iter().skip(1)).any(|(p, q)| q.0.start < p.0.end) || pads.iter().any(|p| !info.range.contains(&p.1)) {
         return Err(LeftReason::Unwind);
     }
-    let mut entries = Entries { called: info.called.clone(), outside: info.branched.clone(), pads, suspected: info.suspected() };
+    let mut entries = Entries { called: info.inner().called.clone(), outside: info.inner().branched.clone(), pads, suspected: info.suspected() };
     let mut certain: Vec<u64> = entries.called.iter().chain(&entries.outside).copied().collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
     let source = Source { bytes, base: info.range.start, entries: certain };
@@ -55,11 +55,11 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     let mut factory = InstructionInfoFactory::new();
     let again = match &info.course {
-        Some(course) => recover_again(course, body, &info.range, &entries, &info.words),
+        Some(course) => recover_again(course, body, &info.range, &entries, &info.inner().words),
         None => Err(body),
     };
     let (mut graph, mut found) = again.unwrap_or_else(|body| {
-        let all = recover(input, body, &source, &info.range, &entries, &info.words, &mut factory);
+        let all = recover(input, body, &source, &info.range, &entries, &info.inner().words, &mut factory);
         (all.graph, all.found)
     });
     if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
@@ -67,7 +67,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     }
     let mut room = room::behind(input, program, info, &graph);
     let anywhere = input.shows_faults && options.flavour == FLAVOUR_PT;
-    let mut aimed = [&info.doubted[..], &info.aimed].concat();
+    let mut aimed = [&info.inner().doubted[..], &info.inner().aimed].concat();
     aimed.sort_unstable();
     let mut data = program.data_in(&info.range).to_vec();
     let sure_blocks = |graph: &Graph, data: &[Range<u64>], factory: &mut InstructionInfoFactory| {
@@ -76,7 +76,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     };
     let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
     let code = Code { insns: &graph.insns, blocks: &graph.blocks, room: &room, data: &data, aimed: &aimed };
-    let doubted = !info.doubted.is_empty() || !info.words.is_empty() || !data.is_empty();
+    let doubted = !info.inner().doubted.is_empty() || !info.inner().words.is_empty() || !data.is_empty();
     let taken_back = options.flavour == FLAVOUR_SOFT && input.own.stays();
     let care = input.shows_faults.then_some(Care { own: &input.own, taken_back });
     let later = room::later(code, &graph, &sure, doubted, care, anywhere);
@@ -84,7 +84,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
         entries.outside.extend(later);
         entries.outside.sort_unstable();
         entries.outside.dedup();
-        let again = recover(input, source.decode()?, &source, &info.range, &entries, &info.words, &mut factory);
+        let again = recover(input, source.decode()?, &source, &info.range, &entries, &info.inner().words, &mut factory);
         (graph, found) = (again.graph, again.found);
         room = room::behind(input, program, info, &graph);
         (sure, jumps) = sure_blocks(&graph, &data, &mut factory);
@@ -102,7 +102,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
     let (uses, accesses) = (&facts.uses[..], &facts.accesses);
     settle(input, &mut graph, uses, &mut found, &mut factory);
     let loops = Loops::find(&graph);
-    if !input.shows_faults && info.exact && info.called.is_empty() {
+    if !input.shows_faults && info.exact && info.inner().called.is_empty() {
         let effects = Effects::of(input, &graph, &loops, uses);
         if liveness::mark(&mut graph, &effects) {
             consumed::mark(&mut graph, &effects.steps, uses, accesses);
@@ -121,7 +121,7 @@ pub fn analyze(input: &Input, program: &Program, id: FunctionId, options: &Optio
             graph.blocks[b.0 as usize].external_entry = true;
         }
     }
-    let blind = computes || blind_start || is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.words.is_empty(), &mut factory);
+    let blind = computes || blind_start || is_blind(&graph, |t| !t.targets.is_empty(), &found, !info.inner().words.is_empty(), &mut factory);
     let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
     let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
         stay::find(&View { insns: &graph.insns, blocks: &graph.blocks, tables: &tables, uses, accesses, stores: options.stores })
@@ -319,7 +319,7 @@ fn settle(input: &Input, graph: &mut Graph, uses: &[RegUse], found: &mut [Found]
 /// Block starts that unresolved indirect jumps may reach.
 fn landings(graph: &Graph, entries: &Entries, info: &FunctionInfo, found: &[Found]) -> Vec<u64> {
     let spans: Vec<Range<u64>> = found.iter().filter(|t| t.copyable).map(Found::span).collect();
-    let words = info.words.iter().filter(|w| !spans.iter().any(|s| s.contains(&w.0))).map(|w| w.1);
+    let words = info.inner().words.iter().filter(|w| !spans.iter().any(|s| s.contains(&w.0))).map(|w| w.1);
     let tables = found.iter().filter(|t| !t.copyable).flat_map(|t| t.targets.iter().copied());
     let mut all: Vec<u64> = entries.suspected.iter().copied().chain(words).chain(tables).collect();
     all.sort_unstable();

@@ -67,7 +67,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {
-            program.functions[id.0 as usize].aimed.push(target);
+            program.functions[id.0 as usize].inner_mut().aimed.push(target);
         }
     }
     // Functions that only calls lead to lie in what else is not understood.
@@ -100,25 +100,6 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     program
 }
 
-fn blank(range: Range<u64>) -> FunctionInfo {
-    FunctionInfo {
-        id: FunctionId(0),
-        range,
-        name: String::new(),
-        left: None,
-        exact: true,
-        unwind: None,
-        branched: Vec::new(),
-        called: Vec::new(),
-        taken: Vec::new(),
-        doubted: Vec::new(),
-        words: Vec::new(),
-        aimed: Vec::new(),
-        computed: false,
-        course: None,
-    }
-}
-
 /// Functions by unwind entries, then by symbols outside of those. Sorted.
 fn known_functions(input: &Input) -> Vec<FunctionInfo> {
     let mut functions: Vec<FunctionInfo> = Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
@@ -126,7 +107,7 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
         if u.range.is_empty() || !input.exec_ranges.iter().any(|r| r.start <= u.range.start && u.range.end <= r.end) {
             continue;
         }
-        let mut f = blank(u.range.clone());
+        let mut f = FunctionInfo::new(u.range.clone());
         f.unwind = Some(i as u32);
         f.left = (!u.understood).then_some(LeftReason::Unwind);
         functions.push(f);
@@ -156,7 +137,7 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
         }
         let limit = limit_after(input, &merged, start, starts.get(i + 1).map(|s| s.0).filter(|_| size == 0));
         let end = if size == 0 { limit } else { start.saturating_add(size).min(limit) };
-        let mut f = blank(start..end);
+        let mut f = FunctionInfo::new(start..end);
         f.exact = size != 0;
         if !f.range.is_empty() {
             extra.push(f);
@@ -256,7 +237,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     for (i, &start) in starts.iter().enumerate() {
         let Some(gap) = gap_of(start) else { continue };
         let end = starts.get(i + 1).copied().unwrap_or(u64::MAX).min(gap.end);
-        let mut f = blank(start..end);
+        let mut f = FunctionInfo::new(start..end);
         f.exact = false;
         found.push(f);
     }
@@ -902,10 +883,10 @@ enum Way {
 fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
     let f = &mut program.functions[id.0 as usize];
     match way {
-        Way::Branch => f.branched.push(target),
-        Way::Call | Way::Symbol => f.called.push(target),
-        Way::Table => f.taken.push(target),
-        Way::Doubted => f.doubted.push(target),
+        Way::Branch => f.inner_mut().branched.push(target),
+        Way::Call | Way::Symbol => f.inner_mut().called.push(target),
+        Way::Table => f.inner_mut().taken.push(target),
+        Way::Doubted => f.inner_mut().doubted.push(target),
     }
 }
 
@@ -950,7 +931,7 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
         let count = ((end - table) / 4).min(MOST_ENTRIES);
         for target in (0..count).map_while(|i| distance(input, table, i)) {
             if let Some(id) = inside(program, target) {
-                program.functions[id.0 as usize].aimed.push(target);
+                program.functions[id.0 as usize].inner_mut().aimed.push(target);
             }
         }
     }
@@ -1036,7 +1017,7 @@ fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Opti
     } else if input.is_object(target) || holder.is_none() {
         program.aimed.push(target);
     } else if let Some(id) = holder.filter(|_| is_inside) {
-        program.functions[id.0 as usize].words.push((at, target));
+        program.functions[id.0 as usize].inner_mut().words.push((at, target));
     }
 }
 
@@ -1044,9 +1025,9 @@ fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Opti
 fn aim(program: &mut Program, holder: Option<FunctionId>, target: u64) {
     if let Some(f) = holder.map(|id| &mut program.functions[id.0 as usize])
         && f.range.start != target
-        && f.aimed.last() != Some(&target)
+        && f.inner().aimed.last() != Some(&target)
     {
-        f.aimed.push(target);
+        f.inner_mut().aimed.push(target);
     }
 }
 
@@ -1059,7 +1040,7 @@ fn half_words(input: &Input, program: &mut Program) {
         let word = |number: u64| number.wrapping_sub(low) < high - low;
         let entered = |four: u64| inside(program, four).map(|id| (id, four));
         let found: Vec<(FunctionId, u64)> = bytes.par_windows(4).with_min_len(1 << 14).filter_map(|w| Some(u64::from(u32::from_le_bytes(*w.first_chunk()?))).filter(|&n| word(n)).and_then(entered)).collect();
-        found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].aimed.push(target));
+        found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].inner_mut().aimed.push(target));
     }
 }
 
@@ -1074,13 +1055,7 @@ fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64,
     if let Some(&(_, name)) = names.get(names.partition_point(|n| n.0 < f.range.start)).filter(|n| n.0 == f.range.start) {
         f.name = name.to_owned();
     }
-    f.doubted.retain(|&at| !input.is_object(at));
-    for list in [&mut f.branched, &mut f.called, &mut f.taken, &mut f.doubted, &mut f.aimed] {
-        list.sort_unstable();
-        list.dedup();
-    }
-    f.words.sort_unstable();
-    f.words.dedup();
+    f.settle(|at| input.is_object(at));
     if !(options.select)(&f.name, f.range.start) {
         f.left = Some(LeftReason::NotSelected);
     } else if let Some((_, reason)) =

@@ -28,19 +28,19 @@ pub fn overlaps(data: &[Range<u64>], range: &Range<u64>) -> bool {
 
 /// Per block: whether it is sure to be code. `data` are bytes of the function that are none.
 pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data: &[Range<u64>], jumps: &Jumps, factory: &mut InstructionInfoFactory) -> Vec<bool> {
-    if info.doubted.is_empty() && info.words.is_empty() && data.is_empty() {
+    if info.inner().doubted.is_empty() && info.inner().words.is_empty() && data.is_empty() {
         return vec![true; graph.blocks.len()];
     }
     let mut sure = vec![false; graph.blocks.len()];
-    let lists = [&info.called, &info.branched, &info.taken];
+    let lists = [&info.inner().called, &info.inner().branched, &info.inner().taken];
     let certain = lists.into_iter().flatten().copied().chain(pads.iter().map(|p| p.1));
     certain.chain([info.range.start]).for_each(|at| reach(graph, info, data, &mut sure, at));
     if !jumps.sources.is_empty() {
         // A word in the data with an inner address is for a jump where there is one that may read it, if nothing is seen to read where it points to.
-        let read = if info.words.is_empty() { Vec::new() } else { read_through(graph, factory) };
-        let for_jumps = info.words.iter().filter(|w| jumps.may_read(w.0) && !overlaps(&read, &(w.0..w.0 + 1)));
+        let read = if info.inner().words.is_empty() { Vec::new() } else { read_through(graph, factory) };
+        let for_jumps = info.inner().words.iter().filter(|w| jumps.may_read(w.0) && !overlaps(&read, &(w.0..w.0 + 1)));
         for_jumps.for_each(|w| reach(graph, info, data, &mut sure, w.1));
-        for &at in &info.doubted {
+        for &at in &info.inner().doubted {
             if graph.block_at(at).is_some_and(|b| !sure[b.0 as usize] && !graph.insns_of(b.0 as usize).iter().any(|i| is_odd(&i.inst))) && jumps.lead_to(graph, at, factory) {
                 reach(graph, info, data, &mut sure, at);
             }
@@ -51,7 +51,7 @@ pub fn sure(graph: &Graph, info: &FunctionInfo, pads: &[(Range<u64>, u64)], data
 
 /// Marks what control reaches from `at`.
 fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool], at: u64) {
-    let is_doubted = |at: u64| info.doubted.binary_search(&at).is_ok() || info.words.iter().any(|w| w.1 == at);
+    let is_doubted = |at: u64| info.inner().doubted.binary_search(&at).is_ok() || info.inner().words.iter().any(|w| w.1 == at);
     let mut work: Vec<usize> = graph.block_at(at).map(|b| b.0 as usize).into_iter().collect();
     while let Some(b) = work.pop() {
         if std::mem::replace(&mut sure[b], true) {
@@ -209,7 +209,7 @@ impl Jumps {
     /// Whether the function computes targets from addresses of its own, so that any instruction may be one: it takes an inner address, and not just to jump there, or
     /// to put it where nothing but a jump reads it. (Without such jumps it goes there by a return or by way of other code, unless it only reads at the address.)
     pub fn compute(&self, graph: &Graph, info: &FunctionInfo, found: &[Found], data: &[Range<u64>], factory: &mut InstructionInfoFactory) -> bool {
-        if info.doubted.is_empty() {
+        if info.inner().doubted.is_empty() {
             return self.by_return;
         }
         let of_table = |at: u64| found.iter().any(|t| t.table == at || matches!(t.form, crate::ir::TableForm::Relative { anchor } if anchor == at));

@@ -224,22 +224,43 @@ pub struct FunctionInfo {
     pub exact: bool,
     /// Index into [`Input::unwind`].
     pub unwind: Option<u32>,
-    /// Sorted addresses strictly inside that other code branches to.
-    pub branched: Vec<u64>,
-    /// Sorted addresses strictly inside that other code calls, or that have a symbol.
-    pub called: Vec<u64>,
-    /// Sorted addresses strictly inside that a jump table elsewhere leads to.
-    pub taken: Vec<u64>,
-    /// Sorted addresses strictly inside that an instruction takes, that have a label, or that code which is not understood leads to: there may be code or data.
-    pub doubted: Vec<u64>,
-    /// `(address of the word, code address strictly inside)`: data words that look like a pointer here.
-    pub words: Vec<(u64, u64)>,
-    /// Sorted addresses strictly inside that control may come to for all that is known, not enough for an entry.
-    pub aimed: Vec<u64>,
+    /// What is known of addresses strictly inside; of most functions nothing.
+    inner: Option<Box<Inner>>,
     /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
     pub computed: bool,
     /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
     pub course: Option<Box<Course>>,
+}
+
+/// Addresses strictly inside of a function that something else leads to, or may lead to. Sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Inner {
+    /// Other code branches there.
+    pub branched: Vec<u64>,
+    /// Other code calls them, or they have a symbol.
+    pub called: Vec<u64>,
+    /// A jump table elsewhere leads there.
+    pub taken: Vec<u64>,
+    /// An instruction takes them, they have a label, or code which is not understood leads there: there may be code or data.
+    pub doubted: Vec<u64>,
+    /// `(address of the word, code address)`: data words that look like a pointer here.
+    pub words: Vec<(u64, u64)>,
+    /// Control may come there for all that is known, not enough for an entry.
+    pub aimed: Vec<u64>,
+}
+
+impl Inner {
+    const NONE: Inner = Inner { branched: Vec::new(), called: Vec::new(), taken: Vec::new(), doubted: Vec::new(), words: Vec::new(), aimed: Vec::new() };
+
+    /// Puts all in order.
+    fn sort(&mut self) {
+        for list in [&mut self.branched, &mut self.called, &mut self.taken, &mut self.doubted, &mut self.aimed] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.words.sort_unstable();
+        self.words.dedup();
+    }
 }
 
 /// All functions.
@@ -258,9 +279,33 @@ pub struct Program {
 }
 
 impl FunctionInfo {
+    /// One of which no more is known than where exactly it lies.
+    pub fn new(range: Range<u64>) -> FunctionInfo {
+        FunctionInfo { id: FunctionId(0), range, name: String::new(), left: None, exact: true, unwind: None, inner: None, computed: false, course: None }
+    }
+
+    /// What is known of addresses inside.
+    pub fn inner(&self) -> &Inner {
+        static NONE: Inner = Inner::NONE;
+        self.inner.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The same, to add something.
+    pub fn inner_mut(&mut self) -> &mut Inner {
+        self.inner.get_or_insert_default()
+    }
+
+    /// Puts what is known in order. Doubted addresses are left out if they are data.
+    pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
+        if let Some(inner) = &mut self.inner {
+            inner.doubted.retain(|&at| !is_data(at));
+            inner.sort();
+        }
+    }
+
     /// Where control may come from somewhere, sorted.
     pub fn suspected(&self) -> Vec<u64> {
-        let mut all = [&self.taken[..], &self.doubted].concat();
+        let mut all = [&self.inner().taken[..], &self.inner().doubted].concat();
         all.sort_unstable();
         all.dedup();
         all

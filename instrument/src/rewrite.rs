@@ -80,14 +80,15 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     let targets = relocations.iter().filter_map(|r| Some((r.at, holds(r)?)));
     let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
     relative_targets.sort_unstable();
-    let symbols = symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size });
+    let symbol = |(name, addr, size)| FuncSymbol { name, addr, size };
+    let (unwind_ranges, symbols) = rayon::join(|| unwind.ranges(), || symbols::functions(elf).into_iter().map(symbol).collect());
     let (labels, objects) = symbols::others(elf, in_code);
     let restartable = elf.restartable();
     let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
     let mut input = Input {
         segments: segments.collect(),
-        unwind: unwind.ranges(),
-        symbols: symbols.collect(),
+        unwind: unwind_ranges,
+        symbols,
         labels,
         objects,
         relocated,

@@ -357,7 +357,7 @@ fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
 
 /// Where control comes into a function.
 fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
-    Entries { called: info.called.clone(), outside: info.branched.clone(), pads: pads_of(input, info), suspected: info.suspected() }
+    Entries { called: info.inner().called.clone(), outside: info.inner().branched.clone(), pads: pads_of(input, info), suspected: info.suspected() }
 }
 
 /// What a function is decoded from.
@@ -379,7 +379,7 @@ fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     let entries = entries_of(input, info);
     let source = source(input, info, &entries)?;
     let mut factory = InstructionInfoFactory::new();
-    let graph = recover(input, source.decode().ok()?, &source, &info.range, &entries, &info.words, &mut factory).graph;
+    let graph = recover(input, source.decode().ok()?, &source, &info.range, &entries, &info.inner().words, &mut factory).graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
 }
 
@@ -524,7 +524,7 @@ impl<'a> Search<'a> {
             match self.site(state, signal, action, kernel, describes, &plain) {
                 Verdict::Harmless => {}
                 _ if of_param.is_some() => {
-                    if !self.program.functions[function].called.is_empty() {
+                    if !self.program.functions[function].inner().called.is_empty() {
                         return harmful(start, "its function has several entries");
                     }
                     let signal = if let Value::Param(n) = signal { Some(n) } else { None };
