@@ -119,6 +119,8 @@ pub struct Columns {
     flavour: u32,
     /// Rows are still to be changed, and so are kept.
     keeps: bool,
+    /// From this group on columns are not made while others would wait for them.
+    late: usize,
     state: Mutex<State>,
 }
 
@@ -179,9 +181,9 @@ impl Columns {
     /// Rows of a batch.
     const BATCH: usize = 1 << 16;
 
-    /// `locates`: source positions are still to be put in.
-    pub fn new(flavour: u32, locates: bool) -> Columns {
-        Columns { flavour, keeps: locates, state: Mutex::default() }
+    /// `locates`: source positions are still to be put in. `groups`: how many there will be.
+    pub fn new(flavour: u32, locates: bool, groups: usize) -> Columns {
+        Columns { flavour, keeps: locates, late: groups - groups / 32, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -203,7 +205,7 @@ impl Columns {
                 }
             }
         }
-        let (now, later): (Vec<_>, Vec<_>) = full.into_iter().partition(|(_, batch)| self.is_placed(batch));
+        let (now, later): (Vec<_>, Vec<_>) = full.into_iter().partition(|(_, batch)| group < self.late && self.is_placed(batch));
         state.held.extend(later);
         drop(guard);
         for (number, batch) in now {
@@ -277,7 +279,7 @@ mod tests {
         let own = |number: u32| OfClone { function: number + 1, rows: rows(number), align: if number.is_multiple_of(5) { 16 } else { 1 }, len: 2500 };
         let functions = vec![Function { name: NONE, left: NONE, ..Function::default() }; CLONES as usize + 1];
         let read = |keeps: bool, order: &dyn Fn(u32) -> u32| {
-            let mut columns = Columns::new(FLAVOUR_PT, keeps);
+            let mut columns = Columns::new(FLAVOUR_PT, keeps, (CLONES / 10) as usize);
             (0..CLONES / 10).map(order).for_each(|group| columns.put(group as usize, (10 * group..10 * group + 10).map(own).collect()));
             let state = columns.state();
             let held = state.filling.len + state.held.iter().map(|(_, batch)| batch.len).sum::<usize>();

@@ -11,7 +11,7 @@ use crate::elf::write::{self, Image, NewSymbol, assemble};
 use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, emit};
 use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
-use crate::ir::{FunctionId, ImplicitLoads};
+use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::report::Report;
 use crate::unwind::Tables;
@@ -59,6 +59,15 @@ pub struct Rewritten<W> {
 
 /// What analysis sees of a file.
 pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
+    of_parts(elf, unwind, unwind.ranges(), function_symbols(elf))
+}
+
+fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
+    symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size }).collect()
+}
+
+/// What is left of [`analysis_input`] once its largest parts are there.
+fn of_parts<'a>(elf: &Elf<'a>, unwind: &Tables<'a>, unwind_ranges: Vec<UnwindRange>, symbols: Vec<FuncSymbol<'a>>) -> Input<'a> {
     let segments = elf.loads().map(|s| SegmentBytes {
         vaddr: s.vaddr,
         bytes: elf.at(s.vaddr).and_then(|b| b.get(..s.filesz as usize)).unwrap_or(&[]),
@@ -80,8 +89,6 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     let targets = relocations.iter().filter_map(|r| Some((r.at, holds(r)?)));
     let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
     relative_targets.sort_unstable();
-    let symbol = |(name, addr, size)| FuncSymbol { name, addr, size };
-    let (unwind_ranges, symbols) = rayon::join(|| unwind.ranges(), || symbols::functions(elf).into_iter().map(symbol).collect());
     let (labels, objects) = symbols::others(elf, in_code);
     let restartable = elf.restartable();
     let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
@@ -203,17 +210,18 @@ fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> R
 /// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
 pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settings, begin: impl FnOnce(Image<'a>) -> W + Send) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
+    let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
+    let (unwind, (symbols, checked)) = rayon::join(unwind, || (function_symbols(&elf), elf.check_instrumentable()));
+    checked?;
+    let (ranges, unwind) = unwind?;
     let discovered = || {
-        let unwind = Tables::read(&elf)?;
-        let mut input = analysis_input(&elf, &unwind);
+        let mut input = of_parts(&elf, &unwind, ranges, symbols);
         input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
         let program = discover(&input, options);
-        Ok::<_, Refusal>((unwind, input, program))
+        (input, program)
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let (discovered, (checked, hash)) = rayon::join(discovered, || (elf.check_instrumentable(), XxHash3_64::oneshot(elf.data)));
-    checked?;
-    let (unwind, mut input, mut program) = discovered?;
+    let ((mut input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
@@ -232,7 +240,7 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
     };
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let columns = Columns::new(options.flavour, lines::tells(&elf));
+    let columns = Columns::new(options.flavour, lines::tells(&elf), program.functions.len().div_ceil(GROUP));
     let outcomes = Work { input: &input, unwind: &unwind, program: &program, options, fixed, columns: &columns }.all();
 
     if input.hook_calls {
