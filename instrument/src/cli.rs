@@ -156,9 +156,6 @@ fn refused(path: &Path, refusal: &Refusal) -> Stop {
 /// Runs the command. Returns the exit status when all is written.
 pub fn main() -> i32 {
     let args = Args::parse();
-    // This thread works as well. If it only woke another one, the kernel might put that on the core of the next.
-    let pool = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
-    debug_assert!(pool.is_ok(), "nothing was done in parallel before");
     let stdout = std::io::stdout();
     if let Some(shell) = args.completions {
         clap_complete::generate(shell, &mut Args::command(), "mgz-instrument", &mut stdout.lock());
@@ -168,7 +165,7 @@ pub fn main() -> i32 {
         let written = clap_mangen::Man::new(Args::command()).render(&mut stdout.lock());
         return status(written.and_then(|()| stdout.lock().flush()).is_ok());
     }
-    match run(&args) {
+    match start_threads().and_then(|()| run(&args)) {
         Ok(text) => {
             // A reader that has gone away (a closed pipe) is no error: the files are written.
             let mut stdout = stdout.lock();
@@ -180,6 +177,14 @@ pub fn main() -> i32 {
             stop.status
         }
     }
+}
+
+/// Starts the threads that work. This one works as well: if it only woke another one, the kernel might put that on the core of the next.
+fn start_threads() -> Result<(), Stop> {
+    // If not all of them start, none is left, and whoever waited for them would do so for ever.
+    rayon::ThreadPoolBuilder::new().use_current_thread().build_global().map_err(|e| {
+        Stop::error(format!("cannot start a thread for each processor: {e}; set RAYON_NUM_THREADS to a smaller number, or allow more processes (ulimit -u)"))
+    })
 }
 
 fn status(is_done: bool) -> i32 {
@@ -273,10 +278,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
     };
     let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None, is_last: chosen.is_empty() };
-    let (done, needed) = std::thread::scope(|scope| {
-        let needed = scope.spawn(|| needed.unwrap_or_else(find));
-        (instrument(&data, &target, &session), needed.join().unwrap_or_default())
-    });
+    let (done, needed) = rayon::join(|| instrument(&data, &target, &session), || needed.unwrap_or_else(find));
     let (mut report, next_id) = done?;
     report.libraries = Some(libraries(&chosen, &needed, &libs_folder, next_id, &session, &report)?);
     Ok(match args.format {
@@ -411,4 +413,18 @@ fn libraries(
     let inside = main.text_bytes + all.instrumented.iter().map(|r| r.text_bytes).sum::<u64>();
     all.instrumented_text_pct = 100.0 * inside as f64 / (inside + all.left_out_text_bytes).max(1) as f64;
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_do_not_start_are_an_error() {
+        // They are there already, which is the one failure that can be had anywhere.
+        rayon::join(|| (), || ());
+        let stop = start_threads().unwrap_err();
+        assert_eq!(stop.status, ERROR);
+        assert!(stop.message.contains("RAYON_NUM_THREADS"), "{}", stop.message);
+    }
 }

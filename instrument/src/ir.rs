@@ -68,7 +68,7 @@ pub struct Insn {
     pub len: u8,
     /// The decoded form's flow control, which is asked for at every turn.
     pub flow: FlowControl,
-    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, repeated string instruction, none that changes a segment's base
+    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, string instruction, none that changes a segment's base
     /// or is overlapped. Rare ones are not known to be so. See [`is_simple`](crate::facts::is_simple).
     pub simple: bool,
     /// Decoded form (its own IP is `ip`).
@@ -242,13 +242,6 @@ pub struct RegionPlan {
     pub sites: SmallVec<[SitePlan; 2]>,
     /// Number of `IMPLIED` sites.
     pub implied_const: u32,
-}
-
-impl RegionPlan {
-    /// Slots that its records take.
-    pub fn slots(&self) -> usize {
-        slots(&self.records)
-    }
 }
 
 /// Slots that the records of a region take.

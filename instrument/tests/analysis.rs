@@ -5,7 +5,7 @@ use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
 use mgz_instrument::elf::Elf;
 use mgz_instrument::functions::{Options, analyze, discover};
-use mgz_instrument::ir::{Function, FunctionId, Gpr, InsnId, Payload, RegionPlan};
+use mgz_instrument::ir::{Function, FunctionId, Gpr, InsnId, Payload, RegionPlan, slots};
 use mgz_instrument::rewrite::analysis_input;
 use mgz_instrument::unwind::Tables;
 use std::collections::BTreeMap;
@@ -222,7 +222,7 @@ fn two_addresses_share_a_slot() {
     assert_eq!(records("slot_of_two"), [(reg(7), 0, false), (reg(6), 0, true), (reg(0), 2, false), (reg(1), 2, true)]);
     assert_eq!(records("slot_of_two_moved"), [(reg(7), 0, false), (reg(6), 0, true)]);
     assert_eq!(p["slot_of_two_moved"][0].sites[1].disp, 24);
-    assert_eq!(p["slot_of_two"][0].slots(), 2);
+    assert_eq!(slots(&p["slot_of_two"][0].records), 2);
     let one = records("slot_of_one");
     assert_eq!(one, [(reg(2), 0, false), (reg(6), 0, true), (reg(1), 1, false)]);
     let pt = plans(FLAVOUR_PT);

@@ -1,6 +1,6 @@
 //! Bytes that are appended a few at a time.
 
-/// Bytes that grow at their end. There is room behind them already, which is zero: most times, appending a few takes one comparison and no call.
+/// Bytes that grow at their end. There is room behind them already, in which is anything: most times, appending a few takes one comparison and no call.
 #[derive(Debug, Default)]
 pub struct Bytes {
     /// They and the room.

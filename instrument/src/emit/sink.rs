@@ -322,7 +322,7 @@ impl Sink {
     }
 
     /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
-    /// Returns false, with nothing appended, where that is not as simple as it nearly always is.
+    /// Returns false, with nothing appended, where that is not as simple as it nearly always is. (States may have got their numbers: the same as the usual way gives them.)
     pub fn put_single(&mut self, single: &Single, commits: bool, number: u32) -> bool {
         if !self.current.is_between() {
             return false;
