@@ -864,9 +864,9 @@ fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
 /// Whether any of these bytes may be the opcode of a direct branch or call: in filler none is.
 fn may_branch(bytes: &[u8]) -> bool {
     let mut before = 0;
-    bytes.iter().any(|&byte| match (std::mem::replace(&mut before, byte), byte) {
-        (0x0f, 0x80..=0x8f) | (0xc7, 0xf8) | (_, 0x70..=0x7f | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb) => true,
-        _ => false,
+    bytes.iter().any(|&byte| {
+        let pair = (std::mem::replace(&mut before, byte), byte);
+        matches!(pair, (0x0f, 0x80..=0x8f) | (0xc7, 0xf8) | (_, 0x70..=0x7f | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb))
     })
 }
 
